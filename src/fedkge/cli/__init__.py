@@ -1,0 +1,1 @@
+"""The command line: `fedkge --help`. Heavy imports happen inside the commands."""

@@ -1,0 +1,61 @@
+"""What commands print: a table for people, JSON for machines, errors with exit code 2."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+
+from fedkge.errors import DataWarning, FedkgeError
+
+
+@contextmanager
+def command() -> Iterator[None]:
+    """Run a command's body: data warnings go to standard error, a user's error ends it with exit code 2."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DataWarning)
+        plain = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
+            if issubclass(category, DataWarning):
+                print(f"warning: {message}", file=sys.stderr)
+            else:
+                plain(message, category, *rest, **named)
+
+        warnings.showwarning = show
+        try:
+            yield
+        except FedkgeError as error:
+            print(f"error: {error}", file=sys.stderr)
+            raise typer.Exit(2) from None
+
+
+def show(rows: Sequence[Mapping[str, Any]], as_json: bool, title: str = "") -> None:
+    """Print `rows`: one JSON array, or a table with a column per key of the first row."""
+    if as_json:
+        print(json.dumps(list(rows), indent=2, ensure_ascii=False))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title or None, title_justify="left")
+    columns = list(rows[0]) if rows else []
+    for column in columns:
+        number = all(isinstance(row[column], int | float) for row in rows)
+        table.add_column(column, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row[column]) for column in columns))
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

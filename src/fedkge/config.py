@@ -1,0 +1,168 @@
+"""Build parts from plain mappings: the fields of a dataclass are its options."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from fedkge.errors import ConfigError, suggest
+from fedkge.registry import Registry
+
+T = TypeVar("T")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The file's tables; a file that is no TOML is an error with its line."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def choose(registry: Registry[T], options: Mapping[str, Any], path: str) -> T:
+    """Build the part that `options["name"]` names, from the other options."""
+    named = dict(options)
+    name = named.pop("name", None)
+    if not isinstance(name, str):
+        raise ConfigError(f"{path}.name: which {registry.kind}? one of {', '.join(registry)}")
+    try:
+        cls = registry[name]
+    except ConfigError as error:
+        raise ConfigError(f"{path}.name: {error}") from None
+    return build(cls, named, path)
+
+
+def build(cls: type[T], options: Mapping[str, Any], path: str) -> T:
+    """Build the dataclass `cls`; every option must be one of its fields and of its type."""
+    known = {field.name for field in fields(cls) if field.init}  # type: ignore[arg-type]
+    types = get_type_hints(cls)
+    checked = {}
+    for name, value in options.items():
+        where = f"{path}.{name}" if path else name
+        if name not in known:
+            raise ConfigError(
+                f"{where}: no such option{suggest(name, known)} (known: {', '.join(sorted(known))})"
+            )
+        checked[name] = _fit(types[name], value, where)
+    try:
+        return cls(**checked)
+    except ConfigError as error:
+        raise ConfigError(f"{path}.{error}" if path else str(error)) from None
+    except TypeError as error:
+        raise ConfigError(f"{path or cls.__name__}: {error}") from None
+
+
+def _fit(kind: Any, value: Any, where: str) -> Any:
+    """`value` as a value of type `kind`, or an error that says what was expected."""
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        choices = [choice for choice in get_args(kind) if choice is not NoneType]
+        if value is None and NoneType in get_args(kind):
+            return None
+        for choice in choices:
+            try:
+                return _fit(choice, value, where)
+            except ConfigError:
+                continue
+        raise ConfigError(f"{where}: expected {_described(kind)}, got {value!r}")
+    if origin is Literal:
+        if value in get_args(kind):
+            return value
+        hint = suggest(str(value), map(str, get_args(kind)))
+        raise ConfigError(f"{where}: expected {_described(kind)}, got {value!r}{hint}")
+    if origin is tuple and isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(_fit(get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+    if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, Mapping):
+        return build(kind, value, where)
+    if kind is float and type(value) is int:
+        return float(value)
+    if origin is None and isinstance(kind, type) and type(value) is kind:
+        return value
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    if isinstance(kind, type) and isinstance(value, kind) and not isinstance(value, bool):
+        return value
+    raise ConfigError(f"{where}: expected {_described(kind)}, got {value!r}")
+
+
+def _described(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(map(repr, get_args(kind)))
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(_described(choice) for choice in get_args(kind) if choice is not NoneType)
+    return getattr(kind, "__name__", str(kind))
+
+
+def options(part: Any) -> dict[str, Any]:
+    """The fields of a dataclass as plain values; what is unset (None) is left out, as TOML has no null."""
+    plain = {}
+    for field in fields(part):
+        value = getattr(part, field.name)
+        if value is not None and field.init:
+            plain[field.name] = options(value) if is_dataclass(value) else _plain(value)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def override(config: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """`config` with `--set a.b=value` applied; a value is TOML, and a bare word is a string."""
+    result: dict[str, Any] = json.loads(json.dumps(config))
+    for assignment in assignments:
+        dotted, equals, text = assignment.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {assignment}: expected KEY=VALUE, as in method.mu=0.5")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        *parents, last = dotted.strip().split(".")
+        table = result
+        for parent in parents:
+            table = table.setdefault(parent, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"--set {assignment}: {parent} is not a table")
+        table[last] = value
+    return result
+
+
+def to_toml(config: Mapping[str, Any]) -> str:
+    """A TOML document: plain values first, then one `[table]` per mapping."""
+    lines = [f"{_key(name)} = {_value(v)}" for name, v in config.items() if not isinstance(v, Mapping)]
+    for name, table in config.items():
+        if isinstance(table, Mapping):
+            lines += ["", f"[{_key(name)}]"]
+            lines += [f"{_key(inner)} = {_value(value)}" for inner, value in table.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    return name if name.replace("-", "").replace("_", "").isalnum() and name.isascii() else json.dumps(name)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return {"inf": "inf", "-inf": "-inf", "nan": "nan"}.get(str(value), repr(value))
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    # TOML's basic strings are JSON's, except that DEL must be escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

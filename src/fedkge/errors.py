@@ -1,0 +1,35 @@
+"""Failures that a user can mend: each says where, what was found, what was expected, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class FedkgeError(Exception):
+    """Base of every error whose message is meant for the user; the command line exits with 2."""
+
+
+class DataError(FedkgeError):
+    """A graph, or a file that holds one, that cannot be right."""
+
+
+class ConfigError(FedkgeError):
+    """An experiment, or an option, that cannot be right."""
+
+
+class MissingPackage(FedkgeError):  # noqa: N818 - reads as what it says
+    """An optional package that this feature needs is not installed."""
+
+    def __init__(self, package: str, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs {package}, which is not installed; pip install 'fedkge[{extra}]'")
+
+
+class DataWarning(UserWarning):
+    """Something odd in the data that does not stop the work: duplicates dropped, unseen entities."""
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'mu'?`, or nothing when no known name is close."""
+    close = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,134 @@
+"""A knowledge graph held by one site: statements over local ids, and the names behind the ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedkge.errors import DataError, suggest
+
+Ids: TypeAlias = NDArray[np.int64]
+Mask: TypeAlias = NDArray[np.bool_]
+
+
+class Axis(StrEnum):
+    """The two tables of a model."""
+
+    ENTITY = "entity"
+    RELATION = "relation"
+
+
+class Split(StrEnum):
+    """The three parts of a graph."""
+
+    TRAIN = "train"
+    VALID = "valid"
+    TEST = "test"
+
+
+class Names(Sequence[str]):
+    """Distinct names in id order: `names[3]` is the name of id 3, `names.id("x")` the id of x."""
+
+    __slots__ = ("_ids", "_names", "axis")
+
+    def __init__(self, names: Iterable[str], axis: Axis = Axis.ENTITY) -> None:
+        self._names = names if isinstance(names, list) else list(names)
+        self._ids: dict[str, int] | None = None
+        self.axis = axis
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        return self._names[index]
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._index()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Names) and self._names == other._names
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def id(self, name: str) -> int:
+        """The id of `name`; an unknown name is an error that suggests a near one."""
+        found = self._index().get(name)
+        if found is None:
+            raise DataError(f"no {self.axis} is named {name!r}{suggest(name, self._names)}")
+        return found
+
+    def ids(self, names: Iterable[str]) -> Ids:
+        return np.fromiter((self.id(name) for name in names), np.int64)
+
+    def _index(self) -> dict[str, int]:
+        if self._ids is None:
+            self._ids = {name: i for i, name in enumerate(self._names)}
+        return self._ids
+
+
+def _none() -> Ids:
+    return np.empty((0, 3), np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """Statements (head, relation, tail) over local ids `0..n-1`; immutable; no statement stands twice.
+
+    Ids are dense: every entity and relation occurs in some split. `confidential` marks training
+    statements that only a private trainer may touch.
+    """
+
+    entities: Names
+    relations: Names
+    train: Ids  # [m, 3]: head, relation, tail
+    valid: Ids = field(default_factory=_none)
+    test: Ids = field(default_factory=_none)
+    confidential: Mask | None = None  # [m]
+
+    def __post_init__(self) -> None:
+        for split, triples in self.splits().items():
+            if triples.ndim != 2 or triples.shape[1] != 3 or triples.dtype != np.int64:
+                raise DataError(
+                    f"{split}: expected int64 [m, 3], found {triples.dtype} {list(triples.shape)}"
+                )
+        if self.confidential is not None and self.confidential.shape != (len(self.train),):
+            raise DataError(
+                f"confidential: {len(self.confidential)} marks for {len(self.train)} statements"
+            )
+
+    @property
+    def n_entities(self) -> int:
+        return len(self.entities)
+
+    @property
+    def n_relations(self) -> int:
+        return len(self.relations)
+
+    def split(self, split: Split | str) -> Ids:
+        return self.splits()[Split(split)]
+
+    def splits(self) -> Mapping[Split, Ids]:
+        return {Split.TRAIN: self.train, Split.VALID: self.valid, Split.TEST: self.test}
+
+    def all(self) -> Ids:
+        """Every statement: train, then valid, then test."""
+        return np.concatenate((self.train, self.valid, self.test))
+
+    def __repr__(self) -> str:
+        sizes = "/".join(f"{len(t):,}" for t in self.splits().values())
+        return f"Graph({self.n_entities:,} entities, {self.n_relations:,} relations, {sizes} statements)"
+
+
+Federation: TypeAlias = Mapping[str, Graph]  #: the sites' graphs by site name

@@ -1,0 +1,54 @@
+"""Names for interchangeable parts: `MODELS["transe"]`, `LOSSES["margin"]`."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from fedkge.errors import ConfigError, suggest
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Classes by name. Every module of `package` is imported on first use, so a new part is one new file."""
+
+    def __init__(self, kind: str, package: str) -> None:
+        self.kind, self.package = kind, package
+        self._classes: dict[str, type[T]] = {}
+        self._loaded = False
+
+    def register(self, name: str) -> Callable[[type[T]], type[T]]:
+        def add(cls: type[T]) -> type[T]:
+            if name in self._classes:
+                raise ValueError(f"{cls} and {self._classes[name]} are both named {name!r}")
+            self._classes[name] = cls
+            return cls
+
+        return add
+
+    def __getitem__(self, name: str) -> type[T]:
+        self._load()
+        if name not in self._classes:
+            raise ConfigError(
+                f"no {self.kind} is named {name!r}{suggest(name, self)} (known: {', '.join(self)})"
+            )
+        return self._classes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self._load()
+        return iter(sorted(self._classes))
+
+    def name_of(self, part: object) -> str:
+        """The name that `part`'s class was registered under."""
+        self._load()
+        return next(name for name, cls in self._classes.items() if cls is type(part))
+
+    def _load(self) -> None:
+        if not self._loaded:
+            self._loaded = True
+            root = importlib.import_module(self.package)
+            for module in pkgutil.iter_modules(root.__path__):
+                importlib.import_module(f"{self.package}.{module.name}")
