@@ -1,0 +1,121 @@
+"""The CPU kernels as functions of torch tensors, with the names and meanings of `kernels.reference`."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Draw, Similarity, Turn
+from fedkge.kernels.cpu import grouping, optimizers, sampling, similarity
+
+
+def _rows(tensor: Tensor) -> NDArray[np.float32]:
+    """A matrix whose rows are contiguous."""
+    array: NDArray[np.float32] = tensor.detach().contiguous().numpy()
+    return array
+
+
+def forward(kind: Similarity, query: Tensor, table: Tensor, index: Tensor) -> Tensor:
+    scores = torch.empty(index.shape, dtype=table.dtype)
+    similarity.forward(int(kind), _rows(query), _rows(table), _rows(index), scores.numpy())
+    return scores
+
+
+def all_scores(kind: Similarity, query: Tensor, table: Tensor) -> Tensor:
+    if kind is Similarity.DOT:
+        return query @ table.T
+    scores = torch.empty(len(query), len(table), dtype=table.dtype)
+    similarity.all_scores(int(kind), _rows(query), _rows(table), scores.numpy())
+    return scores
+
+
+def backward_query(
+    kind: Similarity, query: Tensor, table: Tensor, index: Tensor, scores: Tensor, d_scores: Tensor
+) -> Tensor:
+    gradient = torch.empty(query.shape, dtype=table.dtype)
+    similarity.backward_query(
+        int(kind), *map(_rows, (query, table, index, scores, d_scores)), gradient.numpy()
+    )
+    return gradient
+
+
+def touched(table: Tensor, part: Contribution) -> tuple[Tensor, Tensor]:
+    groups = grouping.group(_rows(part.index), _rows(part.ids), len(table))
+    values = torch.empty(len(groups[0]), table.shape[1], dtype=table.dtype)
+    similarity.backward_table(*_factors(table, part), *groups, values.numpy(), False)
+    return torch.from_numpy(groups[0]), values
+
+
+def accumulate_(gradient: Tensor, table: Tensor, part: Contribution) -> None:
+    groups = grouping.group(_rows(part.index), _rows(part.ids), len(table))
+    similarity.backward_table(*_factors(table, part), *groups, gradient.numpy(), True)
+
+
+def _factors(table: Tensor, part: Contribution) -> tuple[object, ...]:
+    arrays = map(_rows, (part.scores, part.d_scores, part.values))
+    return int(part.kind), _rows(part.query), table.detach().numpy(), part.index.shape[1], *arrays
+
+
+def uniform(key: int, keys: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+    out = torch.empty(len(keys), width, dtype=dtype)
+    sampling.uniform(np.uint64(key), keys.numpy().view(np.uint64), out.numpy())
+    return out
+
+
+def order_keys(keys: Tensor, site: Tensor, local: Tensor, clock: tuple[int, int]) -> Tensor:
+    out = torch.empty_like(local)
+    sampling.order_keys(keys.numpy().view(np.uint64), site.numpy(), local.numpy(), *clock, out.numpy())
+    return out
+
+
+def negatives_(index: Tensor, draw: Draw, clock: Tensor) -> None:
+    a, b = clock.tolist()
+    where = (draw.site, draw.position, draw.first, draw.size, draw.known, draw.lo, draw.hi)
+    sampling.negatives(
+        draw.keys.numpy().view(np.uint64), a, b, *(tensor.numpy() for tensor in where), index.numpy()
+    )
+
+
+def _ranges(turn: Turn) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The row ranges [k, 2] of the active sites, and the steps [k] each has taken."""
+    ends, active = turn.ends.numpy(), turn.active.numpy()
+    starts = np.concatenate(([0], ends[:-1]))
+    return np.stack((starts, ends), 1)[active], turn.steps.numpy()[active]
+
+
+def _corrections(steps: NDArray[np.int64], adam: Adam, dtype: np.dtype[np.floating]) -> list[object]:
+    return [(1 - beta**steps).astype(dtype) for beta in (adam.beta1, adam.beta2)]
+
+
+def _constants(adam: Adam, dtype: np.dtype[np.floating]) -> list[object]:
+    return [dtype.type(value) for value in (adam.rate, adam.beta1, adam.beta2, adam.epsilon)]
+
+
+def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
+    ranges, steps = _ranges(turn)
+    arrays = [tensor.detach().numpy() for tensor in (table, gradient, m, v)]
+    dtype = arrays[0].dtype
+    optimizers.adam(*arrays, ranges, *_corrections(steps, adam, dtype), *_constants(adam, dtype))
+
+
+def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
+    groups = grouping.group(_rows(part.index), _rows(part.ids), len(table))
+    site = np.searchsorted(turn.ends.numpy(), groups[0], side="right")
+    dtype = m.numpy().dtype
+    corrections = _corrections(np.maximum(turn.steps.numpy(), 1), adam, dtype)
+    optimizers.adam_touched(
+        *_factors(table, part), *groups, m.numpy(), v.numpy(), site, *corrections, *_constants(adam, dtype)
+    )
+
+
+def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None:
+    arrays = [tensor.detach().numpy() for tensor in (table, gradient, squares)]
+    scalar = arrays[0].dtype.type
+    optimizers.adagrad(*arrays, _ranges(turn)[0], scalar(rate), scalar(ADAGRAD_EPSILON))
+
+
+def sgd_(table: Tensor, gradient: Tensor, turn: Turn, rate: float) -> None:
+    arrays = [tensor.detach().numpy() for tensor in (table, gradient)]
+    optimizers.sgd(*arrays, _ranges(turn)[0], arrays[0].dtype.type(rate))

@@ -1,0 +1,110 @@
+"""Choose the kernels for a device, and the indexed similarity as a differentiable function."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from functools import cache
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from fedkge.errors import ConfigError, MissingPackage
+from fedkge.kernels.base import Adam, Contribution, Draw, Similarity, Turn
+
+MODULES = {
+    "reference": "fedkge.kernels.reference",
+    "cpu": "fedkge.kernels.cpu.backend",
+    "cuda": "fedkge.kernels.gpu.backend",
+}
+NEEDS = {"cpu": "numba", "cuda": "triton"}
+
+
+class Backend(Protocol):
+    """The functions of `kernels.reference`, which says what each one means."""
+
+    def forward(self, kind: Similarity, query: Tensor, table: Tensor, index: Tensor) -> Tensor: ...
+    def all_scores(self, kind: Similarity, query: Tensor, table: Tensor) -> Tensor: ...
+    def backward_query(
+        self, kind: Similarity, query: Tensor, table: Tensor, index: Tensor, scores: Tensor, d_scores: Tensor
+    ) -> Tensor: ...
+    def touched(self, table: Tensor, part: Contribution) -> tuple[Tensor, Tensor]: ...
+    def accumulate_(self, gradient: Tensor, table: Tensor, part: Contribution) -> None: ...
+    def uniform(self, key: int, keys: Tensor, width: int, dtype: torch.dtype) -> Tensor: ...
+    def order_keys(self, keys: Tensor, site: Tensor, local: Tensor, clock: tuple[int, int]) -> Tensor: ...
+    def negatives_(self, index: Tensor, draw: Draw, clock: Tensor) -> None: ...
+    def adam_(
+        self, table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, turn: Turn, adam: Adam
+    ) -> None: ...
+    def adam_touched_(
+        self, table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam
+    ) -> None: ...
+    def adagrad_(self, table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None: ...
+    def sgd_(self, table: Tensor, gradient: Tensor, turn: Turn, rate: float) -> None: ...
+
+
+def backend(device: torch.device) -> Backend:
+    """The kernels for `device`; FEDKGE_KERNELS=reference asks for plain torch everywhere."""
+    asked = os.environ.get("FEDKGE_KERNELS", "auto")
+    if asked not in ("auto", "reference"):
+        raise ConfigError(f"FEDKGE_KERNELS: expected auto or reference, got {asked!r}")
+    return _load("reference" if asked == "reference" else device.type)
+
+
+@cache
+def _load(name: str) -> Backend:
+    if name not in MODULES:
+        raise ConfigError(f"no kernels for device {name!r}; expected one of cpu, cuda")
+    try:
+        return cast(Backend, importlib.import_module(MODULES[name]))
+    except ModuleNotFoundError as error:
+        if error.name != NEEDS.get(name):
+            raise
+        remedy = " (or set FEDKGE_KERNELS=reference for plain torch, many times slower)"
+        raise MissingPackage(NEEDS[name], f"training on {name}{remedy}", "all") from None
+
+
+def similarity(
+    kind: Similarity, query: Tensor, table: Tensor, index: Tensor, *, sparse: bool = False
+) -> Tensor:
+    """scores[b, n] = similarity(query[b], table[index[b, n]]), differentiable in `query` and `table`.
+
+    With `sparse`, the table's gradient is a sparse tensor of the touched rows alone.
+    """
+    if query.ndim != 2 or table.ndim != 2 or query.shape[1] != table.shape[1] or len(query) != len(index):
+        raise ValueError(f"query {list(query.shape)}, table {list(table.shape)}, index {list(index.shape)}")
+    if kind is Similarity.MODULUS and table.shape[1] % 2:
+        raise ValueError(f"rows of complex numbers have an even width, not {table.shape[1]}")
+    return cast(Tensor, _Similarity.apply(query, table, index, kind, sparse))  # type: ignore[no-untyped-call]
+
+
+class _Similarity(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, table: Tensor, index: Tensor, kind: Similarity, sparse: bool
+    ) -> Tensor:
+        scores = backend(table.device).forward(kind, query.detach(), table.detach(), index)
+        ctx.save_for_backward(query, table, index, scores)
+        ctx.kind, ctx.sparse = kind, sparse
+        return scores
+
+    @staticmethod
+    def backward(ctx: Any, d_scores: Tensor) -> tuple[Tensor | None, ...]:
+        query, table, index, scores = (tensor.detach() for tensor in ctx.saved_tensors)
+        kernels = backend(table.device)
+        d_query = d_table = None
+        if ctx.needs_input_grad[0]:
+            d_query = kernels.backward_query(ctx.kind, query, table, index, scores, d_scores)
+        if ctx.needs_input_grad[1]:
+            none = index.new_empty(0)
+            part = Contribution(
+                ctx.kind, query, index, scores, d_scores, none, query.new_empty(0, query.shape[1])
+            )
+            if ctx.sparse:
+                rows, values = kernels.touched(table, part)
+                d_table = torch.sparse_coo_tensor(rows[None], values, table.shape, is_coalesced=True)
+            else:
+                d_table = torch.zeros_like(table)
+                kernels.accumulate_(d_table, table, part)
+        return d_query, d_table, None, None, None

@@ -1,0 +1,158 @@
+"""What every model is: the layout of its rows, a query, and a score. A model holds no tables."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedkge.errors import ConfigError
+from fedkge.graphs.graph import Axis
+from fedkge.kernels import Similarity
+from fedkge.kernels.reference import compare
+from fedkge.registry import Registry
+
+MODELS: Registry[Model] = Registry("model", "fedkge.models")
+
+
+class Side(StrEnum):
+    """Which end of a statement is asked for; the other end is the anchor."""
+
+    HEAD = "head"
+    TAIL = "tail"
+
+
+@dataclass(frozen=True)
+class Model(ABC):
+    """A score over rows; its fields are its hyper-parameters.
+
+    Whatever a paper attaches to an entity or a relation (a projection, a matrix, an imaginary half) is a
+    named block of its row, so that what moves rows never asks which model they belong to.
+    """
+
+    dim: int = 128  #: numbers per vector; complex numbers in complex models
+
+    def __post_init__(self) -> None:
+        if self.dim < 1:
+            raise ConfigError(f"dim: expected at least 1, got {self.dim}")
+
+    @property
+    @abstractmethod
+    def similarity(self) -> Similarity:
+        """How a query compares with a candidate."""
+
+    @property
+    def blocks(self) -> Mapping[Axis, Mapping[str, int]]:
+        """The named parts of an entity row and a relation row, and their widths, in order."""
+        return {Axis.ENTITY: {"vector": self.dim}, Axis.RELATION: {"vector": self.dim}}
+
+    def width(self, axis: Axis) -> int:
+        return sum(self.blocks[axis].values())
+
+    def block(self, rows: Tensor, axis: Axis, name: str) -> Tensor:
+        """One named part of rows `[..., width]`."""
+        start = 0
+        for block, width in self.blocks[axis].items():
+            if block == name:
+                return rows[..., start : start + width]
+            start += width
+        raise KeyError(f"{axis} rows have no block {name!r}")
+
+    @abstractmethod
+    def query(self, anchor: Tensor, relation: Tensor, side: Side) -> Tensor:
+        """`[..., w]`: what a candidate for `side` should look like."""
+
+    def project(self, rows: Tensor, relation: Tensor) -> Tensor:
+        """Entity rows as `relation` sees them; a model that overrides this sets `projects`."""
+        return rows
+
+    @property
+    def projects(self) -> bool:
+        """Whether candidates depend on the relation."""
+        return False
+
+    def finish(self, similarity: Tensor, relation: Tensor) -> Tensor:
+        """Scores `[..., n]` from similarities `[..., n]` and relation rows `[..., width]`."""
+        return similarity
+
+    def score(self, h: Tensor, r: Tensor, t: Tensor) -> Tensor:
+        """Plausibility of (h, r, t), higher is better; rows in `[..., width]`, scores out `[...]`."""
+        similarity = compare(self.similarity, self.query(h, r, Side.TAIL), self.project(t, r))
+        return self.finish(similarity[..., None], r)[..., 0]
+
+    @abstractmethod
+    def initial(self, uniform: Tensor, axis: Axis) -> Tensor:
+        """The first rows, from numbers in [0, 1) `[n, width]`."""
+
+    def observe(self, relations: Tensor, triples: Tensor) -> None:
+        """Write what the model reads off the training statements into the relation table, in place."""
+
+    def constrain(self, rows: Tensor, axis: Axis) -> Tensor | None:
+        """The nearest rows that the model allows; None when it allows all."""
+        return None
+
+
+@dataclass(frozen=True)
+class Distance(Model):
+    """A model whose score is a margin minus a distance."""
+
+    margin: float = 10.0  #: gamma: the score of a perfect match; also sets the range of the first rows
+    epsilon: float = 2.0  #: first rows are uniform in +-(margin + epsilon) / dim (Sun et al., 2019)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.margin < 0 or self.epsilon <= 0:
+            raise ConfigError(f"margin, epsilon: expected >= 0 and > 0, got {self.margin}, {self.epsilon}")
+
+    @property
+    def range(self) -> float:
+        return (self.margin + self.epsilon) / self.dim
+
+    def initial(self, uniform: Tensor, axis: Axis) -> Tensor:
+        return (2 * uniform - 1) * self.range
+
+    def finish(self, similarity: Tensor, relation: Tensor) -> Tensor:
+        return self.margin + similarity
+
+
+@dataclass(frozen=True)
+class Bilinear(Model):
+    """A model whose score is a product; the margin sets the range of the first rows and nothing else."""
+
+    margin: float = 10.0  #: first rows are uniform in +-(margin + epsilon) / dim
+    epsilon: float = 2.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.margin < 0 or self.epsilon <= 0:
+            raise ConfigError(f"margin, epsilon: expected >= 0 and > 0, got {self.margin}, {self.epsilon}")
+
+    @property
+    def similarity(self) -> Similarity:
+        return Similarity.DOT
+
+    def initial(self, uniform: Tensor, axis: Axis) -> Tensor:
+        return (2 * uniform - 1) * (self.margin + self.epsilon) / self.dim
+
+
+def norm_similarity(norm: int) -> Similarity:
+    return Similarity.L1 if norm == 1 else Similarity.L2
+
+
+def xavier(uniform: Tensor, width: int) -> Tensor:
+    """Uniform in +-6 / sqrt(width), as Bordes et al. (2013) draw first rows."""
+    return (2 * uniform - 1) * 6 / width**0.5
+
+
+def within_unit_ball(rows: Tensor) -> Tensor:
+    """Rows longer than 1 shortened to 1."""
+    return rows / torch.linalg.vector_norm(rows, dim=-1, keepdim=True).clamp_min(1.0)
+
+
+def on_unit_sphere(rows: Tensor) -> Tensor:
+    return F.normalize(rows, dim=-1)

@@ -1,0 +1,210 @@
+"""The two tables of a model, and how their scores are computed and differentiated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from fedkge import randomness
+from fedkge.graphs.graph import Axis
+from fedkge.kernels import Contribution, Similarity, backend, similarity
+from fedkge.kernels.reference import compare
+from fedkge.models.base import Model, Side
+
+CHUNK = 1 << 22  #: numbers that projected candidates may take at a time
+
+
+class Gradient:
+    """The gradient of one table: a dense buffer, or (`rows_only`) what touched rows got, still as factors."""
+
+    def __init__(self, table: Tensor, rows_only: bool) -> None:
+        self.table = table
+        self.dense = None if rows_only else torch.zeros_like(table)
+        self._parts: list[Contribution] = []
+
+    def add(self, part: Contribution) -> None:
+        if self.dense is None:
+            self._parts.append(part)
+        else:
+            backend(self.table.device).accumulate_(self.dense, self.table, part)
+
+    def add_rows(self, ids: Tensor, values: Tensor) -> None:
+        self.add(_rows(ids, values))
+
+    def take(self) -> Contribution:
+        """Everything added since the last call, as one contribution."""
+        parts, self._parts = self._parts, []
+        pairs = [part for part in parts if part.index.numel()] or parts[:1]
+        first = pairs[0]
+        if any(part.kind is not first.kind or part.index.shape[1] != first.index.shape[1] for part in pairs):
+            raise ValueError("touched rows of scores with unlike similarities or numbers of candidates")
+        names = ("query", "index", "scores", "d_scores")
+        joined = {name: _cat([getattr(part, name) for part in pairs]) for name in names}
+        return Contribution(
+            kind=first.kind,
+            ids=_cat([part.ids for part in parts]),
+            values=_cat([part.values for part in parts]),
+            **joined,
+        )
+
+
+def _cat(tensors: Sequence[Tensor]) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
+
+
+def _rows(ids: Tensor, values: Tensor) -> Contribution:
+    none = values.new_empty(0, 0)
+    query, index = values.new_empty(0, values.shape[1]), ids.new_empty(0, 0)
+    return Contribution(Similarity.DOT, query, index, none, none, ids, values)
+
+
+@dataclass(slots=True)
+class Tables:
+    """One model's rows. Several sites' tables laid one after another are a table like any other."""
+
+    model: Model
+    entities: Tensor  # [n_entities, width]
+    relations: Tensor  # [n_relations, width]
+    gradients: dict[Axis, Gradient] = field(default_factory=dict)  #: set by who trains the tables
+
+    @classmethod
+    def create(
+        cls,
+        model: Model,
+        entities: Tensor,
+        relations: Tensor,
+        seed: int,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> Tables:
+        """First rows; row i depends on the seed and on the key (uint64 as int64) of its name alone."""
+        rows = {}
+        for axis, keys in ((Axis.ENTITY, entities), (Axis.RELATION, relations)):
+            on_device = keys.to(device)
+            uniform = backend(on_device.device).uniform(
+                randomness.key(seed, "first rows", axis), on_device, model.width(axis), dtype
+            )
+            rows[axis] = model.initial(uniform, axis)
+        return cls(model, rows[Axis.ENTITY], rows[Axis.RELATION])
+
+    @property
+    def device(self) -> torch.device:
+        return self.entities.device
+
+    def table(self, axis: Axis) -> Tensor:
+        return self.entities if axis is Axis.ENTITY else self.relations
+
+    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Tables:
+        return Tables(
+            self.model,
+            self.entities.to(device, dtype, copy=True),
+            self.relations.to(device, dtype, copy=True),
+        )
+
+    def part(self, entities: slice, relations: slice) -> Tables:
+        """A view of some rows: one site's share of stacked tables."""
+        return replace(
+            self, entities=self.entities[entities], relations=self.relations[relations], gradients={}
+        )
+
+    def rows(self, axis: Axis, ids: Tensor) -> Tensor:
+        """Rows `[..., width]`, differentiable: into `gradients` if they are there, else by autograd."""
+        if axis in self.gradients and torch.is_grad_enabled():
+            trigger = torch.empty(0, requires_grad=True)
+            return cast(Tensor, _Take.apply(trigger, self.table(axis), ids, self.gradients[axis]))  # type: ignore[no-untyped-call]
+        return self.table(axis)[ids]
+
+    def scores(self, anchor: Tensor, relation: Tensor, index: Tensor, side: Side) -> Tensor:
+        """Scores `[b, n]` of the candidates index[b, n] for `side`, given the other end and the relation."""
+        a, r = self.rows(Axis.ENTITY, anchor), self.rows(Axis.RELATION, relation)
+        query = self.model.query(a, r, side)
+        if self.model.projects:
+            similar = self._projected(query, r, index)
+        elif Axis.ENTITY in self.gradients and torch.is_grad_enabled():
+            gradient = self.gradients[Axis.ENTITY]
+            arguments = (query, self.entities, index, self.model.similarity, gradient)
+            similar = cast(Tensor, _Compare.apply(*arguments))  # type: ignore[no-untyped-call]
+        else:
+            similar = similarity(self.model.similarity, query, self.entities, index)
+        return self.model.finish(similar, r)
+
+    def _projected(self, query: Tensor, relation: Tensor, index: Tensor) -> Tensor:
+        """Candidates as each row's relation sees them, some queries at a time, computed again going back."""
+        per_query = max(1, index.shape[1] * max(self.entities.shape[1], query.shape[1]))
+        chunks = zip(*(x.split(max(1, CHUNK // per_query)) for x in (query, relation, index)), strict=True)
+        return torch.cat([checkpoint(self._some, *c, use_reentrant=False) for c in chunks])
+
+    def _some(self, query: Tensor, relation: Tensor, index: Tensor) -> Tensor:
+        candidates = self.model.project(self.rows(Axis.ENTITY, index), relation[:, None])
+        return compare(self.model.similarity, query[:, None], candidates)
+
+    @torch.no_grad()
+    def all_scores(self, anchor: Tensor, relation: Tensor, side: Side) -> Tensor:
+        """Scores `[b, n_entities]` of every entity for `side`."""
+        r = self.relations[relation]
+        query = self.model.query(self.entities[anchor], r, side)
+        kernels = backend(self.device)
+        if not self.model.projects:
+            return self.model.finish(kernels.all_scores(self.model.similarity, query, self.entities), r)
+        scores = query.new_empty(len(query), len(self.entities))
+        for one in relation.unique():
+            mine = (relation == one).nonzero()[:, 0]
+            seen = self.model.project(self.entities, self.relations[one])
+            scores[mine] = kernels.all_scores(self.model.similarity, query[mine], seen)
+        return self.model.finish(scores, r)
+
+    @torch.no_grad()
+    def score(self, triples: Tensor) -> Tensor:
+        """Scores of `[..., 3]` statements."""
+        h, r, t = triples.unbind(-1)
+        return self.model.score(self.entities[h], self.relations[r], self.entities[t])
+
+    @torch.no_grad()
+    def constrain_(self) -> None:
+        for axis in Axis:
+            allowed = self.model.constrain(self.table(axis), axis)
+            if allowed is not None:
+                self.table(axis).copy_(allowed)
+
+
+class _Take(torch.autograd.Function):
+    """Gather rows; going back, hand their gradients to a `Gradient`."""
+
+    @staticmethod
+    def forward(ctx: Any, trigger: Tensor, table: Tensor, ids: Tensor, gradient: Gradient) -> Tensor:
+        ctx.save_for_backward(ids)
+        ctx.gradient = gradient
+        return table[ids]
+
+    @staticmethod
+    def backward(ctx: Any, d_rows: Tensor) -> tuple[None, ...]:
+        (ids,) = ctx.saved_tensors
+        ctx.gradient.add_rows(ids.flatten(), d_rows.reshape(-1, d_rows.shape[-1]))
+        return None, None, None, None
+
+
+class _Compare(torch.autograd.Function):
+    """Indexed similarity; going back, hand the table's gradient to a `Gradient`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, table: Tensor, index: Tensor, kind: Similarity, gradient: Gradient
+    ) -> Tensor:
+        scores = backend(table.device).forward(kind, query, table, index)
+        ctx.save_for_backward(query, index, scores)
+        ctx.table, ctx.kind, ctx.gradient = table, kind, gradient
+        return scores
+
+    @staticmethod
+    def backward(ctx: Any, d_scores: Tensor) -> tuple[Tensor | None, ...]:
+        query, index, scores = ctx.saved_tensors
+        query, d_scores = query.detach(), d_scores.contiguous()
+        d_query = backend(query.device).backward_query(ctx.kind, query, ctx.table, index, scores, d_scores)
+        none = query.new_empty(0, query.shape[1])
+        ctx.gradient.add(Contribution(ctx.kind, query, index, scores, d_scores, index.new_empty(0), none))
+        return d_query, None, None, None, None
