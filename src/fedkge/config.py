@@ -77,7 +77,7 @@ def _fit(kind: Any, value: Any, where: str) -> Any:
                 continue
         raise ConfigError(f"{where}: expected {_described(kind)}, got {value!r}")
     if origin is Literal:
-        if value in get_args(kind):
+        if any(value == choice and type(value) is type(choice) for choice in get_args(kind)):
             return value
         hint = suggest(str(value), map(str, get_args(kind)))
         raise ConfigError(f"{where}: expected {_described(kind)}, got {value!r}{hint}")
@@ -152,7 +152,7 @@ def to_toml(config: Mapping[str, Any]) -> str:
 
 
 def _key(name: str) -> str:
-    return name if name.replace("-", "").replace("_", "").isalnum() and name.isascii() else json.dumps(name)
+    return name if name.replace("-", "").replace("_", "").isalnum() and name.isascii() else _value(name)
 
 
 def _value(value: Any) -> str:

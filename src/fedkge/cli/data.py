@@ -2,6 +2,274 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
 
+from fedkge.cli.destination import destination
+from fedkge.cli.output import command, show
+from fedkge.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedkge.graphs.graph import Federation, Graph
+
 app = typer.Typer(help="Look at graphs, convert them, deal them out.", no_args_is_help=True)
+
+
+class Format(StrEnum):
+    """What graphs are written as."""
+
+    TSV = "tsv"
+    NT = "nt"
+
+
+class By(StrEnum):
+    """How a graph is dealt out."""
+
+    RELATION = "relation"
+    CLUSTER = "cluster"
+    TRIPLE = "triple"
+    HALF = "half"
+
+
+Source = Annotated[str, typer.Argument(metavar="IN", help="A file, a folder, or the name of a data set.")]
+Target = Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same result.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse test entities that train never saw.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it holds a graph.")]
+As = Annotated[Format, typer.Option("--format", help="What to write.")]
+Compress = Annotated[bool, typer.Option("--compress", help="Write gzipped files.")]
+
+
+@app.command()
+def stats(source: Source, strict: Strict = False, as_json: Json = False) -> None:
+    """Sizes of the sites, and what they have in common."""
+    with command():
+        from fedkge.graphs.datasets import obtain
+        from fedkge.graphs.overview import overview
+
+        found = overview(obtain(source, strict=strict))
+        sites = [asdict(site) for site in found.sites]
+        together = {
+            "entities": found.entities,
+            "relations": found.relations,
+            "shared_by_two": found.shared_by_two,
+            "shared_by_all": found.shared_by_all,
+            "mean_entity_overlap": found.mean_entity_overlap,
+            "mean_relation_overlap": found.mean_relation_overlap,
+        }
+        overlaps = {"entity_overlap": found.entity_overlap, "relation_overlap": found.relation_overlap}
+        if as_json:
+            show([{"sites": sites, **together, **{k: v.tolist() for k, v in overlaps.items()}}], as_json)
+            return
+        show([{**site, "density": f"{site['density']:.2e}"} for site in sites], as_json, "Sites")
+        if len(sites) > 1:
+            show([together], as_json, "Together")
+            names = [site.site for site in found.sites]
+            for title, overlap in overlaps.items():
+                rows = zip(names, overlap.tolist(), strict=True)
+                table = [{"site": name, **dict(zip(names, row, strict=True))} for name, row in rows]
+                show(table, as_json, title.replace("_", " ").capitalize())
+
+
+@app.command()
+def convert(
+    source: Source,
+    out: Target,
+    form: As = Format.TSV,
+    compress: Compress = False,
+    strict: Strict = False,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Read any format, write TSV or N-Triples."""
+    with command(), destination(out, overwrite) as fresh:
+        from fedkge.graphs.datasets import obtain
+
+        federation = obtain(source, strict=strict)
+        _write(federation, fresh, form, compress)
+        show(_sizes(federation), as_json, str(out))
+
+
+@app.command()
+def partition(
+    source: Source,
+    out: Target,
+    by: Annotated[By, typer.Option(help="What is dealt out; half: two graphs with much in common.")],
+    sites: Annotated[int | None, typer.Option(help="How many sites; two for --by half.")] = None,
+    seed: Seed = 0,
+    ratio: Annotated[str | None, typer.Option(help="train:valid:test at each site [default: 8:1:1]")] = None,
+    keep_split: Annotated[bool, typer.Option("--keep-split", help="Do not split anew.")] = False,
+    form: As = Format.TSV,
+    compress: Compress = False,
+    strict: Strict = False,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Deal one graph out to sites, then split each site's statements."""
+    with command(), destination(out, overwrite) as fresh:
+        from fedkge.graphs.datasets import obtain
+        from fedkge.graphs.files import write_federation
+        from fedkge.graphs.split import parse_ratio, split
+
+        if keep_split and ratio is not None:
+            raise ConfigError("--ratio and --keep-split: split statements anew, or leave them, not both")
+        parts = parse_ratio(ratio or "8:1:1")
+        federation = obtain(source, strict=strict)
+        if len(federation) != 1:
+            raise ConfigError(f"{source}: expected one graph to deal out, found {len(federation)} sites")
+        dealt = _dealt(next(iter(federation.values())), by, sites, seed, keep_split)
+        if not keep_split:
+            dealt = {site: split(graph, parts, seed) for site, graph in dealt.items()}
+        write_federation(dealt, fresh, form.value, compress)
+        show(_sizes(dealt), as_json, str(out))
+
+
+@app.command(name="split")
+def split_command(
+    source: Source,
+    out: Target,
+    ratio: Annotated[str, typer.Option(help="train:valid:test.")] = "8:1:1",
+    seed: Seed = 0,
+    form: As = Format.TSV,
+    compress: Compress = False,
+    strict: Strict = False,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Divide statements anew, keeping every entity and relation in train."""
+    with command(), destination(out, overwrite) as fresh:
+        from fedkge.graphs.datasets import obtain
+        from fedkge.graphs.split import parse_ratio, split
+
+        parts = parse_ratio(ratio)
+        federation = obtain(source, strict=strict)
+        divided = {site: split(graph, parts, seed) for site, graph in federation.items()}
+        _write(divided, fresh, form, compress)
+        show(_sizes(divided), as_json, str(out))
+
+
+@app.command(name="prune")
+def prune_command(
+    source: Source,
+    out: Target,
+    min_degree: Annotated[int, typer.Option(help="Statements that an entity must stand in.")],
+    form: As = Format.TSV,
+    compress: Compress = False,
+    strict: Strict = False,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Drop entities that too few statements speak of, until all that are left have enough."""
+    with command(), destination(out, overwrite) as fresh:
+        from fedkge.graphs.datasets import obtain
+        from fedkge.graphs.prune import prune
+
+        pruned = {site: prune(graph, min_degree) for site, graph in obtain(source, strict=strict).items()}
+        left = {site: graph for site, (graph, _) in pruned.items()}
+        _write(left, fresh, form, compress)
+        dropped = [
+            {
+                "dropped_entities": gone.entities,
+                "dropped_relations": gone.relations,
+                "dropped_statements": gone.statements,
+            }
+            for _, gone in pruned.values()
+        ]
+        show([size | gone for size, gone in zip(_sizes(left), dropped, strict=True)], as_json, str(out))
+
+
+@app.command()
+def mark(
+    source: Source,
+    out: Target,
+    relations: Annotated[Path | None, typer.Option(help="A file with a relation per line.")] = None,
+    statements: Annotated[Path | None, typer.Option(help="A file of statements, in any format.")] = None,
+    share: Annotated[float | None, typer.Option(help="A random share of each site's train.")] = None,
+    seed: Seed = 0,
+    compress: Compress = False,
+    strict: Strict = False,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Mark training statements as confidential: a fourth column of TSV says so."""
+    with command(), destination(out, overwrite) as fresh:
+        from fedkge.graphs.datasets import obtain
+        from fedkge.graphs.files import read_graph
+        from fedkge.graphs.marks import mark_relations, mark_share, mark_statements, read_relations
+
+        if sum(given is not None for given in (relations, statements, share)) != 1:
+            raise ConfigError("expected one of --relations, --statements, --share: what is confidential?")
+        federation = obtain(source, strict=strict)
+        if relations is not None:
+            marked = mark_relations(federation, read_relations(relations))
+        elif statements is not None:
+            marked = mark_statements(federation, read_graph(statements))
+        else:
+            assert share is not None
+            marked = mark_share(federation, share, seed)
+        _write(marked, fresh, Format.TSV, compress)
+        show(_sizes(marked), as_json, str(out))
+
+
+@app.command(name="forget")
+def forget_command(
+    source: Source,
+    out: Target,
+    share: Annotated[float, typer.Option(help="How much of each site's train is to be forgotten.")] = 0.01,
+    seed: Seed = 0,
+    form: As = Format.TSV,
+    compress: Compress = False,
+    strict: Strict = False,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Choose training statements to forget: OUT has the graph without them, and them in a file `forget`."""
+    with command(), destination(out, overwrite) as fresh:
+        from fedkge.graphs.datasets import obtain
+        from fedkge.graphs.marks import forget
+
+        chosen = forget(obtain(source, strict=strict), share, seed)
+        retained = {site: choice.retained for site, choice in chosen.items()}
+        forgotten = {site: choice.as_graph() for site, choice in chosen.items()}
+        _write(retained, fresh, form, compress)
+        apart = fresh.with_name("forgotten")
+        _write(forgotten, apart, form, compress)
+        for path in apart.glob("**/train.*"):
+            path.rename(fresh / path.relative_to(apart).with_name(path.name.replace("train", "forget", 1)))
+        counts = [{"forgotten": len(choice.forgotten)} for choice in chosen.values()]
+        show([size | count for size, count in zip(_sizes(retained), counts, strict=True)], as_json, str(out))
+
+
+def _dealt(graph: Graph, by: By, sites: int | None, seed: int, keep_split: bool) -> dict[str, Graph]:
+    from fedkge.graphs.partition import by_cluster, by_relation, by_triple, halves
+
+    if by is By.HALF:
+        if sites not in (None, 2):
+            raise ConfigError(f"--sites: two halves are two sites, not {sites}")
+        return halves(graph, seed, keep_split=keep_split)
+    if sites is None:
+        raise ConfigError(f"--sites: how many sites? --by {by} needs a number")
+    deal = {By.RELATION: by_relation, By.CLUSTER: by_cluster, By.TRIPLE: by_triple}[by]
+    return deal(graph, sites, seed, keep_split=keep_split)
+
+
+def _write(federation: Federation, folder: Path, form: Format, compress: bool) -> None:
+    """A single site is written as a plain graph: `folder/train.tsv`, not `folder/site/train.tsv`."""
+    from fedkge.graphs.files import write_federation, write_graph
+
+    if len(federation) == 1:
+        write_graph(next(iter(federation.values())), folder, form.value, compress)
+    else:
+        write_federation(federation, folder, form.value, compress)
+
+
+def _sizes(federation: Federation) -> list[dict[str, Any]]:
+    from fedkge.graphs.overview import overview
+
+    columns = ("site", "entities", "relations", "train", "valid", "test", "confidential")
+    return [{column: getattr(site, column) for column in columns} for site in overview(federation).sites]

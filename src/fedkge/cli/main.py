@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from fedkge.cli import data
+from fedkge.cli import data, inspect
+from fedkge.cli.report import report
+from fedkge.cli.run import compare, run
 
 app = typer.Typer(
     name="fedkge",
@@ -14,6 +16,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data.app, name="data")
+for body in (run, compare, report, inspect.evaluate, inspect.predict, inspect.embeddings):
+    app.command()(body)
+app.command("list")(inspect.list_)
 
 
 def main() -> None:

@@ -104,9 +104,7 @@ class Graph:
                     f"{split}: expected int64 [m, 3], found {triples.dtype} {list(triples.shape)}"
                 )
         if self.confidential is not None and self.confidential.shape != (len(self.train),):
-            raise DataError(
-                f"confidential: {len(self.confidential)} marks for {len(self.train)} statements"
-            )
+            raise DataError(f"confidential: {len(self.confidential)} marks for {len(self.train)} statements")
 
     @property
     def n_entities(self) -> int:

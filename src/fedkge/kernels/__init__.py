@@ -1,6 +1,16 @@
 """The one hot operation, three ways: plain torch, numba on the CPU, Triton on the GPU."""
 
 from fedkge.kernels.base import Adam, Contribution, Draw, Similarity, Turn
-from fedkge.kernels.dispatch import Backend, backend, similarity
+from fedkge.kernels.dispatch import Backend, backend, contrast, similarity
 
-__all__ = ["Adam", "Backend", "Contribution", "Draw", "Similarity", "Turn", "backend", "similarity"]
+__all__ = [
+    "Adam",
+    "Backend",
+    "Contribution",
+    "Draw",
+    "Similarity",
+    "Turn",
+    "backend",
+    "contrast",
+    "similarity",
+]

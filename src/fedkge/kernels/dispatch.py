@@ -31,6 +31,7 @@ class Backend(Protocol):
     ) -> Tensor: ...
     def touched(self, table: Tensor, part: Contribution) -> tuple[Tensor, Tensor]: ...
     def accumulate_(self, gradient: Tensor, table: Tensor, part: Contribution) -> None: ...
+    def contrast(self, scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]: ...
     def uniform(self, key: int, keys: Tensor, width: int, dtype: torch.dtype) -> Tensor: ...
     def order_keys(self, keys: Tensor, site: Tensor, local: Tensor, clock: tuple[int, int]) -> Tensor: ...
     def negatives_(self, index: Tensor, draw: Draw, clock: Tensor) -> None: ...
@@ -103,8 +104,28 @@ class _Similarity(torch.autograd.Function):
             )
             if ctx.sparse:
                 rows, values = kernels.touched(table, part)
-                d_table = torch.sparse_coo_tensor(rows[None], values, table.shape, is_coalesced=True)
+                d_table = torch.sparse_coo_tensor(
+                    rows[None], values, table.shape, is_coalesced=True, check_invariants=False
+                )
             else:
                 d_table = torch.zeros_like(table)
                 kernels.accumulate_(d_table, table, part)
         return d_query, d_table, None, None, None
+
+
+def contrast(scores: Tensor, temperature: float) -> Tensor:
+    """The losses [b] of `reference.contrast`, differentiable in the scores."""
+    return cast(Tensor, _Contrast.apply(scores, temperature))  # type: ignore[no-untyped-call]
+
+
+class _Contrast(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, temperature: float) -> Tensor:
+        losses, gradient = backend(scores.device).contrast(scores.detach(), temperature)
+        ctx.save_for_backward(gradient)
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, d_losses: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,) = ctx.saved_tensors
+        return d_losses[:, None] * gradient, None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Draw, Similarity, Turn
 from fedkge.randomness import MULTIPLIERS, ROUNDS, WEYL
@@ -59,6 +60,19 @@ def accumulate_(gradient: Tensor, table: Tensor, part: Contribution) -> None:
     """Add `part` to a dense gradient."""
     rows, values = touched(table, part)
     gradient.index_add_(0, rows, values)
+
+
+def contrast(scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Losses [b] of positives scores[:, 0] against their negatives, and d losses / d scores [b, 1 + n].
+
+    (softplus(-s_0) + sum_j w_j softplus(s_j)) / 2, `w = softmax(temperature s_j)` taken as constant:
+    the self-adversarial loss of Sun et al. (2019), and the plain logistic one at temperature 0.
+    """
+    positive, negative = scores[:, 0], scores[:, 1:]
+    weight = (temperature * negative).softmax(-1)
+    losses = (F.softplus(-positive) + (weight * F.softplus(negative)).sum(-1)) / 2
+    d_positive, d_negative = -torch.sigmoid(-positive), weight * torch.sigmoid(negative)
+    return losses, torch.cat((d_positive[:, None], d_negative), -1) / 2
 
 
 def philox(key: Tensor, counter: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -123,17 +137,17 @@ def _ranges(turn: Turn) -> list[tuple[slice, int]]:
 
 
 def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
-    """Step every row of the active sites and clear the gradient."""
+    """Step every row of the active sites; clear the gradient of all."""
     for rows, step in _ranges(turn):
         _adam_rows(table, gradient[rows], m, v, rows, step, adam)
     gradient.zero_()
 
 
 def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
-    """Step the touched rows alone."""
+    """Step the touched rows of the active sites alone."""
     rows, gradient = touched(table, part)
     site = torch.searchsorted(turn.ends, rows, right=True)
-    for s in site.unique().tolist():
+    for s in turn.active.nonzero()[:, 0].tolist():
         mine = site == s
         _adam_rows(table, gradient[mine], m, v, rows[mine], int(turn.steps[s]), adam)
 

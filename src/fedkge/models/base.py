@@ -89,7 +89,7 @@ class Model(ABC):
     def initial(self, uniform: Tensor, axis: Axis) -> Tensor:
         """The first rows, from numbers in [0, 1) `[n, width]`."""
 
-    def observe(self, relations: Tensor, triples: Tensor) -> None:
+    def observe(self, relations: Tensor, triples: Tensor) -> None:  # noqa: B027 - most read nothing
         """Write what the model reads off the training statements into the relation table, in place."""
 
     def constrain(self, rows: Tensor, axis: Axis) -> Tensor | None:
@@ -141,6 +141,7 @@ class Bilinear(Model):
 
 
 def norm_similarity(norm: int) -> Similarity:
+    """The similarity that negates a distance by `norm` 1 or 2."""
     return Similarity.L1 if norm == 1 else Similarity.L2
 
 
@@ -155,4 +156,5 @@ def within_unit_ball(rows: Tensor) -> Tensor:
 
 
 def on_unit_sphere(rows: Tensor) -> Tensor:
+    """Rows scaled to length 1."""
     return F.normalize(rows, dim=-1)

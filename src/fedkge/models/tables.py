@@ -38,7 +38,8 @@ class Gradient:
 
     def take(self) -> Contribution:
         """Everything added since the last call, as one contribution."""
-        parts, self._parts = self._parts, []
+        none = torch.empty(0, dtype=torch.int64, device=self.table.device)
+        parts, self._parts = self._parts or [_rows(none, self.table[:0])], []
         pairs = [part for part in parts if part.index.numel()] or parts[:1]
         first = pairs[0]
         if any(part.kind is not first.kind or part.index.shape[1] != first.index.shape[1] for part in pairs):
@@ -165,11 +166,19 @@ class Tables:
         return self.model.score(self.entities[h], self.relations[r], self.entities[t])
 
     @torch.no_grad()
-    def constrain_(self) -> None:
-        for axis in Axis:
-            allowed = self.model.constrain(self.table(axis), axis)
-            if allowed is not None:
-                self.table(axis).copy_(allowed)
+    def constrain_(self, axis: Axis, active: Tensor) -> None:
+        """Move the active rows (bool [rows, 1]) to where the model allows them."""
+        allowed = self.model.constrain(self.table(axis), axis)
+        if allowed is not None:
+            self.table(axis).copy_(torch.where(active, allowed, self.table(axis)))
+
+    @torch.no_grad()
+    def constrain_touched_(self, axis: Axis, touched: Sequence[Tensor]) -> None:
+        """The same for the rows that were touched, some at a time; ids may repeat."""
+        table = self.table(axis)
+        if self.model.constrain(table[:1], axis) is not None:
+            for ids in torch.cat([ids.flatten() for ids in touched]).split(max(1, CHUNK // table.shape[1])):
+                table[ids] = cast(Tensor, self.model.constrain(table[ids], axis))
 
 
 class _Take(torch.autograd.Function):

@@ -20,7 +20,7 @@ class TransD(Distance):
     """`margin - |h' + r - t'|^2`, `x' = x + <x_p, x> r_p` (Eq. 11-12 with equal widths).
 
     Both rows are `[vector | projection]`. The paper keeps entities, relations and projected entities within
-    length 1; here vectors are kept so after every step, and projected entities where they are used.
+    length 1; here vectors are kept so from the first row on, and projected entities where they are used.
     """
 
     margin: float = 1.0
@@ -51,6 +51,9 @@ class TransD(Distance):
     def finish(self, similarity: Tensor, relation: Tensor) -> Tensor:
         return self.margin + (similarity if self.norm == 1 else -similarity.square())
 
-    def constrain(self, rows: Tensor, axis: Axis) -> Tensor | None:
+    def initial(self, uniform: Tensor, axis: Axis) -> Tensor:
+        return self.constrain(super().initial(uniform, axis), axis)
+
+    def constrain(self, rows: Tensor, axis: Axis) -> Tensor:
         x, x_p = rows.chunk(2, -1)
         return torch.cat((within_unit_ball(x), x_p), -1)

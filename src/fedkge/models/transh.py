@@ -50,11 +50,9 @@ class TransH(Distance):
         return self.margin + (similarity if self.norm == 1 else -similarity.square())
 
     def initial(self, uniform: Tensor, axis: Axis) -> Tensor:
-        rows = super().initial(uniform, axis)
-        allowed = self.constrain(rows, axis)
-        return rows if allowed is None else allowed
+        return self.constrain(super().initial(uniform, axis), axis)
 
-    def constrain(self, rows: Tensor, axis: Axis) -> Tensor | None:
+    def constrain(self, rows: Tensor, axis: Axis) -> Tensor:
         if axis is Axis.ENTITY:
             return within_unit_ball(rows)
         d, w = rows.chunk(2, -1)

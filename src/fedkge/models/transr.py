@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedkge.errors import ConfigError
 from fedkge.graphs.graph import Axis
 from fedkge.kernels import Similarity
 from fedkge.models.base import MODELS, Distance, Side, norm_similarity, within_unit_ball
@@ -27,6 +28,11 @@ class TransR(Distance):
     margin: float = 1.0
     relation_dim: int | None = None  #: unset: as `dim`
     norm: Literal[1, 2] = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.relation_dim is not None and self.relation_dim < 1:
+            raise ConfigError(f"relation_dim: expected at least 1, got {self.relation_dim}")
 
     @property
     def k(self) -> int:
@@ -64,10 +70,9 @@ class TransR(Distance):
         if axis is Axis.RELATION:
             identity = torch.eye(self.k, self.dim, dtype=rows.dtype, device=rows.device)
             self.block(rows, axis, "matrix").copy_(identity.flatten())
-        allowed = self.constrain(rows, axis)
-        return rows if allowed is None else allowed
+        return self.constrain(rows, axis)
 
-    def constrain(self, rows: Tensor, axis: Axis) -> Tensor | None:
+    def constrain(self, rows: Tensor, axis: Axis) -> Tensor:
         if axis is Axis.ENTITY:
             return within_unit_ball(rows)
         return torch.cat((within_unit_ball(rows[..., : self.k]), rows[..., self.k :]), -1)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Draw, Similarity, Turn
-from fedkge.kernels.cpu import grouping, optimizers, sampling, similarity
+from fedkge.kernels.cpu import grouping, losses, optimizers, sampling, similarity
 
 
 def _rows(tensor: Tensor) -> NDArray[np.float32]:
@@ -58,6 +58,13 @@ def _factors(table: Tensor, part: Contribution) -> tuple[object, ...]:
     return int(part.kind), _rows(part.query), table.detach().numpy(), part.index.shape[1], *arrays
 
 
+def contrast(scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    loss, gradient = scores.new_empty(len(scores)), torch.empty(scores.shape, dtype=scores.dtype)
+    array = _rows(scores)
+    losses.contrast(array, array.dtype.type(temperature), loss.numpy(), gradient.numpy())
+    return loss, gradient
+
+
 def uniform(key: int, keys: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     out = torch.empty(len(keys), width, dtype=dtype)
     sampling.uniform(np.uint64(key), keys.numpy().view(np.uint64), out.numpy())
@@ -78,44 +85,51 @@ def negatives_(index: Tensor, draw: Draw, clock: Tensor) -> None:
     )
 
 
-def _ranges(turn: Turn) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The row ranges [k, 2] of the active sites, and the steps [k] each has taken."""
-    ends, active = turn.ends.numpy(), turn.active.numpy()
-    starts = np.concatenate(([0], ends[:-1]))
-    return np.stack((starts, ends), 1)[active], turn.steps.numpy()[active]
+def _ranges(turn: Turn) -> NDArray[np.int64]:
+    """The row ranges [s, 2] of the sites."""
+    ends = turn.ends.numpy()
+    return np.stack((np.concatenate(([0], ends[:-1])), ends), 1)
+
+
+def _clear_inactive(gradient: NDArray[np.floating], turn: Turn) -> None:
+    for start, end in _ranges(turn)[~turn.active.numpy()]:
+        gradient[start:end] = 0
 
 
 def _corrections(steps: NDArray[np.int64], adam: Adam, dtype: np.dtype[np.floating]) -> list[object]:
     return [(1 - beta**steps).astype(dtype) for beta in (adam.beta1, adam.beta2)]
 
 
-def _constants(adam: Adam, dtype: np.dtype[np.floating]) -> list[object]:
-    return [dtype.type(value) for value in (adam.rate, adam.beta1, adam.beta2, adam.epsilon)]
+def _constants(adam: Adam, dtype: np.dtype[np.floating]) -> tuple[object, ...]:
+    beta1, beta2 = adam.beta1, adam.beta2
+    return tuple(map(dtype.type, (adam.rate, beta1, beta2, 1 - beta1, 1 - beta2, adam.epsilon)))
 
 
 def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
-    ranges, steps = _ranges(turn)
     arrays = [tensor.detach().numpy() for tensor in (table, gradient, m, v)]
-    dtype = arrays[0].dtype
-    optimizers.adam(*arrays, ranges, *_corrections(steps, adam, dtype), *_constants(adam, dtype))
+    active, dtype = turn.active.numpy(), arrays[0].dtype
+    corrections = _corrections(turn.steps.numpy()[active], adam, dtype)
+    optimizers.adam(*arrays, _ranges(turn)[active], *corrections, _constants(adam, dtype))
+    _clear_inactive(arrays[1], turn)
 
 
 def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
     groups = grouping.group(_rows(part.index), _rows(part.ids), len(table))
     site = np.searchsorted(turn.ends.numpy(), groups[0], side="right")
-    dtype = m.numpy().dtype
-    corrections = _corrections(np.maximum(turn.steps.numpy(), 1), adam, dtype)
-    optimizers.adam_touched(
-        *_factors(table, part), *groups, m.numpy(), v.numpy(), site, *corrections, *_constants(adam, dtype)
-    )
+    state, dtype = (m.numpy(), v.numpy()), m.numpy().dtype
+    corrections = _corrections(turn.steps.numpy(), adam, dtype)
+    sites = (site, turn.active.numpy(), *corrections)
+    optimizers.adam_touched(*_factors(table, part), *groups, *state, *sites, _constants(adam, dtype))
 
 
 def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None:
     arrays = [tensor.detach().numpy() for tensor in (table, gradient, squares)]
-    scalar = arrays[0].dtype.type
-    optimizers.adagrad(*arrays, _ranges(turn)[0], scalar(rate), scalar(ADAGRAD_EPSILON))
+    scalar, active = arrays[0].dtype.type, turn.active.numpy()
+    optimizers.adagrad(*arrays, _ranges(turn)[active], scalar(rate), scalar(ADAGRAD_EPSILON))
+    _clear_inactive(arrays[1], turn)
 
 
 def sgd_(table: Tensor, gradient: Tensor, turn: Turn, rate: float) -> None:
     arrays = [tensor.detach().numpy() for tensor in (table, gradient)]
-    optimizers.sgd(*arrays, _ranges(turn)[0], arrays[0].dtype.type(rate))
+    optimizers.sgd(*arrays, _ranges(turn)[turn.active.numpy()], arrays[0].dtype.type(rate))
+    _clear_inactive(arrays[1], turn)

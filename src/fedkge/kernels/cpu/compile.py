@@ -1,4 +1,9 @@
-"""How numba compiles the kernels: sums may be reordered, NaN and infinity keep their meaning."""
+"""How numba compiles the kernels: NaN and infinity keep their meaning, and only sums may be reordered.
+
+What is not a sum is rounded as it is written (`elementwise`). numba optimises a function once to run it and
+once more to cache it; free to fuse a multiplication with either neighbour, it chooses differently the second
+time, and a resumed run would not repeat the first.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,8 @@ from functools import partial
 
 import numba
 
-FAST = {"reassoc", "contract", "arcp", "nsz", "afn"}
-inline = partial(numba.njit, fastmath=FAST, inline="always")
-serial = partial(numba.njit, fastmath=FAST, cache=True, nogil=True)
-parallel = partial(numba.njit, fastmath=FAST, cache=True, nogil=True, parallel=True)
+SUMS = {"reassoc", "contract", "arcp", "nsz", "afn"}
+inline = partial(numba.njit, inline="always", error_model="numpy")  # rounds as the function it stands in
+serial = partial(numba.njit, fastmath=SUMS, cache=True, nogil=True, error_model="numpy")
+parallel = partial(numba.njit, fastmath=SUMS, cache=True, nogil=True, parallel=True, error_model="numpy")
+elementwise = partial(numba.njit, cache=True, nogil=True, parallel=True, error_model="numpy")

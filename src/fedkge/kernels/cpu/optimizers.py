@@ -1,7 +1,8 @@
 """Optimiser steps on the CPU: over whole tables, or over the rows a batch touched.
 
 `ranges` [k, 2] are the row ranges that take a step (a stacked site that has run out of batches takes none),
-with that range's bias corrections of Adam beside it. Gradients are cleared on the way.
+with that range's bias corrections of Adam beside it. Gradients are cleared on the way. Adam's `constants` are
+(rate, beta1, beta2, 1 - beta1, 1 - beta2, epsilon): taken in float32, 1 - beta2 would lose four digits.
 """
 
 from __future__ import annotations
@@ -9,32 +10,32 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from fedkge.kernels.cpu.compile import inline, parallel
+from fedkge.kernels.cpu.compile import elementwise, inline
 from fedkge.kernels.cpu.similarity import row_gradient
 
 
 @inline()
-def adam_row(row, m, v, g, rate, beta1, beta2, epsilon, c1, c2):
+def adam_row(row, m, v, g, constants, c1, c2):
     """One step of Adam (Kingma & Ba, 2015) as torch.optim.Adam takes it; c1, c2: bias corrections."""
-    one = row.dtype.type(1)
-    step, root = rate / c1, np.sqrt(c2)
+    rate, beta1, beta2, rest1, rest2, epsilon = constants
+    step, root = rate / c1, row.dtype.type(1) / np.sqrt(c2)
     for d in range(row.shape[0]):
-        m[d] = beta1 * m[d] + (one - beta1) * g[d]
-        v[d] = beta2 * v[d] + (one - beta2) * g[d] * g[d]
-        row[d] -= step * m[d] / (np.sqrt(v[d]) / root + epsilon)
+        m[d] = beta1 * m[d] + rest1 * g[d]
+        v[d] = beta2 * v[d] + rest2 * g[d] * g[d]
+        row[d] -= step * m[d] / (np.sqrt(v[d]) * root + epsilon)
 
 
-@parallel()
-def adam(table, gradient, m, v, ranges, c1, c2, rate, beta1, beta2, epsilon):
+@elementwise()
+def adam(table, gradient, m, v, ranges, c1, c2, constants):
     zero = table.dtype.type(0)
     for k in range(ranges.shape[0]):
         a, b = c1[k], c2[k]
         for i in numba.prange(ranges[k, 0], ranges[k, 1]):
-            adam_row(table[i], m[i], v[i], gradient[i], rate, beta1, beta2, epsilon, a, b)
+            adam_row(table[i], m[i], v[i], gradient[i], constants, a, b)
             gradient[i, :] = zero
 
 
-@parallel()
+@elementwise()
 def adagrad(table, gradient, squares, ranges, rate, epsilon):
     zero = table.dtype.type(0)
     for k in range(ranges.shape[0]):
@@ -46,7 +47,7 @@ def adagrad(table, gradient, squares, ranges, rate, epsilon):
                 g[d] = zero
 
 
-@parallel()
+@elementwise()
 def sgd(table, gradient, ranges, rate):
     zero = table.dtype.type(0)
     for k in range(ranges.shape[0]):
@@ -57,7 +58,7 @@ def sgd(table, gradient, ranges, rate):
                 g[d] = zero
 
 
-@parallel()
+@elementwise()
 def adam_touched(
     kind,
     query,
@@ -72,12 +73,10 @@ def adam_touched(
     m,
     v,
     site,
+    active,
     c1,
     c2,
-    rate,
-    beta1,
-    beta2,
-    epsilon,
+    constants,
 ):
     """Compute the gradient of each touched row and step it at once; `site[k]` owns the k-th row."""
     groups, total = rows.shape[0], order.shape[0]
@@ -87,8 +86,10 @@ def adam_touched(
         last = np.searchsorted(starts[:groups], (chunk + 1) * total // chunks)
         g = np.empty(table.shape[1], table.dtype)
         for k in range(first, last):
-            i = rows[k]
+            i, s = rows[k], site[k]
+            if not active[s]:
+                continue
             row_gradient(
                 kind, query, table[i], n, scores, d_scores, values, order[starts[k] : starts[k + 1]], g
             )
-            adam_row(table[i], m[i], v[i], g, rate, beta1, beta2, epsilon, c1[site[k]], c2[site[k]])
+            adam_row(table[i], m[i], v[i], g, constants, c1[s], c2[s])

@@ -13,6 +13,7 @@ import numpy as np
 from fedkge.kernels.cpu.compile import parallel, serial
 
 L1, L2, MODULUS, DOT = 0, 1, 2, 3
+BLOCK = 16  #: rows that all_scores keeps in the cache while the queries pass by
 
 
 @serial()
@@ -119,14 +120,51 @@ def backward_table(kind, query, table, n, scores, d_scores, values, rows, starts
                 row_gradient(kind, query, table[rows[k]], n, scores, d_scores, values, positions, out[k])
 
 
+@serial()
+def four(kind, q, a, b, c, d):
+    """One row against four, for L1, L2 and MODULUS: a number of `q` is loaded once for all of them."""
+    width = q.shape[0]
+    s = t = u = v = q.dtype.type(0)
+    if kind == MODULUS:
+        half = width // 2
+        for k in range(half):
+            x, y = q[k], q[half + k]
+            s -= np.sqrt((x - a[k]) * (x - a[k]) + (y - a[half + k]) * (y - a[half + k]))
+            t -= np.sqrt((x - b[k]) * (x - b[k]) + (y - b[half + k]) * (y - b[half + k]))
+            u -= np.sqrt((x - c[k]) * (x - c[k]) + (y - c[half + k]) * (y - c[half + k]))
+            v -= np.sqrt((x - d[k]) * (x - d[k]) + (y - d[half + k]) * (y - d[half + k]))
+    elif kind == L1:
+        for k in range(width):
+            x = q[k]
+            s -= abs(x - a[k])
+            t -= abs(x - b[k])
+            u -= abs(x - c[k])
+            v -= abs(x - d[k])
+    else:
+        for k in range(width):
+            x = q[k]
+            s += (x - a[k]) * (x - a[k])
+            t += (x - b[k]) * (x - b[k])
+            u += (x - c[k]) * (x - c[k])
+            v += (x - d[k]) * (x - d[k])
+        s, t, u, v = -np.sqrt(s), -np.sqrt(t), -np.sqrt(u), -np.sqrt(v)
+    return s, t, u, v
+
+
 @parallel()
 def all_scores(kind, query, table, scores):
-    """Every row against every query, in tiles that stay in the cache."""
+    """Every row against every query, in blocks of rows that stay in the cache.
+
+    Rows past the end repeat the last one: each is summed in the same order, so that equal rows tie exactly.
+    """
     b, e = query.shape[0], table.shape[0]
-    queries, rows = 8, 64
-    for block in numba.prange((b + queries - 1) // queries):
-        for start in range(0, e, rows):
-            for i in range(block * queries, min(b, (block + 1) * queries)):
-                q = query[i]
-                for j in range(start, min(e, start + rows)):
-                    scores[i, j] = pair(kind, q, table[j])
+    last = e - 1
+    for block in numba.prange((e + BLOCK - 1) // BLOCK):
+        for i in range(b):
+            for start in range(block * BLOCK, min(e, (block + 1) * BLOCK), 4):
+                j, k, m = min(start + 1, last), min(start + 2, last), min(start + 3, last)
+                s, t, u, v = four(kind, query[i], table[start], table[j], table[k], table[m])
+                scores[i, start] = s
+                scores[i, j] = t
+                scores[i, k] = u
+                scores[i, m] = v

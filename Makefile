@@ -1,0 +1,41 @@
+# `make demo` and `make test` do all set-up on a machine that has Python 3.11 or later and make.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: demo test test-slow test-fast lint bench tables clean clean-kernels
+.DEFAULT_GOAL := test
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,atlas]'
+	touch $@
+
+demo: $(STAMP)
+	rm -rf runs/demo
+	$(BIN)/fedkge compare examples/atlas.toml --method single,collective --out runs/demo
+
+test: lint test-fast
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Two processes of one thread each: oversubscribed kernels wait for each other.
+test-fast: $(STAMP)
+	NUMBA_NUM_THREADS=2 OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not slow' -n 2 --dist loadfile
+
+test-slow: $(STAMP)
+	$(BIN)/pytest -m slow
+
+# Ratios against PyKEEN, side by side; docs/benchmarks.md is written from what was measured.
+bench: $(STAMP)
+	$(BIN)/python benchmarks/run.py
+
+clean-kernels:
+	find src -name '*.nb[ci]' -delete
+
+clean: clean-kernels
+	rm -rf .venv build dist runs .bench

@@ -1,0 +1,162 @@
+"""`fedkge evaluate`, `predict`, `embeddings`, `list`: use what a run made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedkge.cli.output import command, show
+
+if TYPE_CHECKING:
+    from fedkge.graphs.graph import Graph
+    from fedkge.models import Tables
+
+Run = Annotated[Path, typer.Argument(help="A run's folder.", show_default=False)]
+Site = Annotated[str, typer.Option(help="Whose tables.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def evaluate(
+    run: Run,
+    split: Annotated[str, typer.Option(help="valid or test.")] = "test",
+    ties: Annotated[str, typer.Option(help="optimistic, realistic or pessimistic.")] = "realistic",
+    types: Annotated[
+        str, typer.Option(help="Candidates by type: none, train, or openke (sees test).")
+    ] = "none",
+    by_relation: Annotated[bool, typer.Option(help="A row per relation.")] = False,
+    classify: Annotated[bool, typer.Option(help="Triple classification instead of ranks.")] = False,
+    json: Json = False,
+) -> None:
+    """Measure a run's tables again: ranks by any tie rule, by relation, or triple classification."""
+    with command():
+        from fedkge.errors import ConfigError
+
+        for name, value, allowed in (
+            ("split", split, ("valid", "test")),
+            ("ties", ties, ("optimistic", "realistic", "pessimistic")),
+            ("types", types, ("none", "train", "openke")),
+        ):
+            if value not in allowed:
+                raise ConfigError(f"--{name}: expected one of {', '.join(allowed)}, got {value!r}")
+        rows = []
+        for site, tables, graph in _sites(run):
+            if classify:
+                from fedkge.evaluation import classify as classification
+
+                rows.append({"site": site, **asdict(classification(tables, graph, seed=0, site=site))})
+            else:
+                rows += _ranked(site, tables, graph, split, ties, types, by_relation)
+        show(rows, json, f"{run}: {split}, {ties} ties")
+
+
+def _ranked(
+    site: str, tables: Tables, graph: Graph, split: str, ties: str, types: str, by_relation: bool
+) -> list[dict[str, Any]]:
+    from fedkge.evaluation import Known, TypeConstraints, metrics, metrics_by_relation, rank
+    from fedkge.models import Side
+
+    constraints = {"none": None, "train": TypeConstraints.from_train, "openke": TypeConstraints.openke}[types]
+    candidates = None if constraints is None else constraints(graph)
+    ranks = rank(tables, graph.split(split), Known.from_graph(graph), candidates=candidates, site=site)
+    if by_relation:
+        found = metrics_by_relation(ranks, ties)
+        return [{"site": site, "relation": graph.relations[r], **values} for r, values in found.items()]
+    sides = {"both": None, "head": Side.HEAD, "tail": Side.TAIL}
+    return [{"site": site, "side": name, **metrics(ranks, ties, side)} for name, side in sides.items()]
+
+
+def predict(
+    run: Run,
+    site: Site,
+    head: Annotated[str | None, typer.Option(help="By name; leave out what is asked for.")] = None,
+    relation: Annotated[str | None, typer.Option()] = None,
+    tail: Annotated[str | None, typer.Option()] = None,
+    top: Annotated[int, typer.Option(help="How many.")] = 10,
+    known: Annotated[bool, typer.Option(help="Also what the graph already states.")] = False,
+    json: Json = False,
+) -> None:
+    """The likeliest tails, heads or relations by name; give two of the three."""
+    with command():
+        from fedkge.evaluation import predict as best
+
+        ((_, tables, graph),) = _sites(run, site)
+        found = best(tables, graph, head=head, relation=relation, tail=tail, top=top, exclude_known=not known)
+        show([asdict(one) for one in found], json)
+
+
+def embeddings(
+    run: Run,
+    site: Site,
+    out: Annotated[Path, typer.Option(help="A folder for the files.")],
+    format: Annotated[str, typer.Option(help="safetensors, parquet, tsv or pykeen.")] = "safetensors",
+    json: Json = False,
+) -> None:
+    """A site's rows by name, for other programs."""
+    with command():
+        from fedkge.exports.files import save_embeddings
+        from fedkge.exports.pykeen_files import save_pykeen
+
+        ((_, tables, graph),) = _sites(run, site)
+        if format == "pykeen":
+            files = save_pykeen(tables, graph, out)
+        else:
+            files = save_embeddings(tables, graph, out, format)
+        show([{"file": str(path), "bytes": path.stat().st_size} for path in files], json)
+
+
+def list_(
+    what: Annotated[str, typer.Argument(help="models, losses, optimizers or data.")],
+    json: Json = False,
+) -> None:
+    """What can be named in an experiment."""
+    with command():
+        from fedkge.errors import ConfigError
+
+        if what not in ("models", "losses", "optimizers", "data"):
+            raise ConfigError(f"list: expected models, losses, optimizers or data, got {what!r}")
+        show(_listed(what), json)
+
+
+def _listed(what: str) -> list[dict[str, Any]]:
+    if what == "data":
+        from fedkge.graphs.catalogue import DATASETS
+
+        return [
+            {"name": dataset.name, "statements": "/".join(f"{n:,}" for n in dataset.counts or ())}
+            for dataset in DATASETS.values()
+        ]
+    from fedkge.models import MODELS
+    from fedkge.training.losses import LOSSES
+    from fedkge.training.optimizers import OPTIMIZERS
+
+    known: Mapping[str, Any] = {
+        "models": {name: MODELS[name] for name in MODELS},
+        "losses": LOSSES,
+        "optimizers": OPTIMIZERS,
+    }[what]
+    return [{"name": name, "about": _first_line(part.__doc__)} for name, part in known.items()]
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().split("\n")[0]
+
+
+def _sites(run: Path, site: str | None = None) -> list[tuple[str, Tables, Graph]]:
+    """The run's sites with their graphs, loaded from where the run had them."""
+    from fedkge.errors import DataError
+    from fedkge.runtimes.folder import RunFolder
+
+    folder = RunFolder.open(run)
+    federation = folder.experiment().load()
+    found = []
+    for name in folder.sites() if site is None else [site]:
+        tables, entities, relations = folder.load_site(name)
+        graph = federation.get(name)
+        if graph is None or graph.entities != entities or graph.relations != relations:
+            raise DataError(f"{run}: the data of site {name!r} has changed since the run")
+        found.append((name, tables, graph))
+    return found

@@ -1,0 +1,147 @@
+"""`fedkge run` and `fedkge compare`: train an experiment, or one experiment by several methods."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedkge.cli.output import command, show
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedkge.runtimes.local import Progress as At
+    from fedkge.runtimes.local import Watch
+
+Config = Annotated[Path, typer.Argument(help="An experiment: a TOML file.", show_default=False)]
+Set = Annotated[
+    list[str], typer.Option("--set", help="Override an option: --set model.dim=64", show_default=False)
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Resume = Annotated[bool, typer.Option(help="Go on where an interrupted run stopped.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def run(
+    config: Config,
+    out: Annotated[Path | None, typer.Option(help="The run's folder.", show_default="runs/NAME")] = None,
+    set_: Set = [],  # noqa: B006 - typer copies it
+    device: Device = "auto",
+    resume: Resume = False,
+    json: Json = False,
+) -> None:
+    """Train an experiment and measure it; everything it made goes into one folder."""
+    with command():
+        folder = out or Path("runs") / config.stem
+        summary = _run(config, set_, folder, device, resume)
+        _write_report([folder], folder / "report.html")
+        if json:
+            show([summary], True)
+        else:
+            show(_rows([summary]), False, f"{summary['dataset']}: test, filtered, both sides")
+            print(f"run: {folder}    report: {folder / 'report.html'}")
+
+
+def compare(
+    config: Config,
+    method: Annotated[str, typer.Option(help="Methods to compare, as in single,collective.")],
+    out: Annotated[Path | None, typer.Option(help="A folder for the runs.", show_default="runs/NAME")] = None,
+    set_: Set = [],  # noqa: B006
+    device: Device = "auto",
+    resume: Resume = False,
+    json: Json = False,
+) -> None:
+    """Run one experiment by several methods with the same budget, and show them site by site."""
+    with command():
+        folder = out or Path("runs") / config.stem
+        names = [name.strip() for name in method.split(",") if name.strip()]
+        summaries = [
+            _run(config, [*set_, f'method.name="{name}"'], folder / name, device, resume) for name in names
+        ]
+        _write_report([folder / name for name in names], folder / "report.html")
+        show(_rows(summaries), json, f"{summaries[0]['dataset']}: test MRR, filtered, both sides")
+        if not json:
+            print(f"runs: {folder}    report: {folder / 'report.html'}")
+
+
+def _run(config: Path, assignments: list[str], folder: Path, device: str, resume: bool) -> dict[str, Any]:
+    from fedkge.config import override, read_toml
+    from fedkge.runtimes.experiment import Experiment
+    from fedkge.runtimes.folder import RunFolder
+    from fedkge.runtimes.local import run
+
+    experiment = Experiment.parse(override(read_toml(config), assignments))
+    on = _device(device)
+    federation = experiment.load()
+    # Comparing anew with --resume starts the runs that are not there yet.
+    exists = (folder / "config.toml").exists()
+    run_folder = RunFolder.create(folder, experiment, resume and exists)
+    with _progress(experiment.method.name) as watch:
+        return run(experiment, run_folder, on, federation, watch)
+
+
+def _device(name: str) -> torch.device:
+    import torch
+
+    from fedkge.errors import ConfigError
+
+    if name not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"--device: expected auto, cpu or cuda, got {name!r}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: this machine has no CUDA device, or torch was built without CUDA")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+@contextmanager
+def _progress(method: str) -> Iterator[Watch]:
+    """A bar per course when standard error is a terminal, else nothing."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[now]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True
+    ) as bars:
+        tasks: dict[str, Any] = {}
+
+        def watch(at: At) -> None:
+            if at.course not in tasks:
+                tasks[at.course] = bars.add_task(f"{method} {at.course}", total=at.rounds, now="")
+            mrr = "" if at.mrr is None else f"  valid MRR {at.mrr:.4f}"
+            now = f"loss {at.loss:.4f}{mrr}  {at.triples_per_s:,.0f} triples/s"
+            bars.update(tasks[at.course], completed=at.round, now=now)
+
+        yield watch
+
+
+def _rows(summaries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row per site and one for all: one run's metrics, or several runs' MRR side by side."""
+    sites = list(summaries[0]["sites"])
+    if len(summaries) == 1:
+        found = {site: summaries[0]["sites"][site]["metrics"]["test"] for site in sites}
+        found["all"] = summaries[0]["metrics"]["test"]
+        names = ("mrr", "mr", "hits@1", "hits@3", "hits@10")
+        return [{"site": site, **{name: found[site][name] for name in names}} for site in found]
+    rows = [
+        {"site": site, **{s["method"]: s["sites"][site]["metrics"]["test"]["mrr"] for s in summaries}}
+        for site in sites
+    ]
+    return [*rows, {"site": "all", **{s["method"]: s["metrics"]["test"]["mrr"] for s in summaries}}]
+
+
+def _write_report(folders: list[Path], path: Path) -> None:
+    from fedkge.reports.html import write_report
+    from fedkge.reports.load import load_runs
+
+    write_report(load_runs(folders), path)

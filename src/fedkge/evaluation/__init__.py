@@ -1,0 +1,23 @@
+"""How good tables are: ranks, triple classification, predictions."""
+
+from fedkge.evaluation.classification import Classification, classify
+from fedkge.evaluation.constraints import TypeConstraints
+from fedkge.evaluation.filter import Known
+from fedkge.evaluation.metrics import combined, metrics, metrics_by_relation
+from fedkge.evaluation.prediction import Prediction, predict
+from fedkge.evaluation.ranking import Ranks, Ties, rank
+
+__all__ = [
+    "Classification",
+    "Known",
+    "Prediction",
+    "Ranks",
+    "Ties",
+    "TypeConstraints",
+    "classify",
+    "combined",
+    "metrics",
+    "metrics_by_relation",
+    "predict",
+    "rank",
+]

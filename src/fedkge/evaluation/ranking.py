@@ -1,0 +1,197 @@
+"""Filtered ranks: how many candidates score above, and as high as, the true answer of each question.
+
+A question is (head, relation, ?) or (?, relation, tail). Statements that ask the same question share its
+scores; questions are scored some at a time, so memory does not grow with their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedkge.errors import ConfigError, DataError
+from fedkge.evaluation.checks import check_ids, check_tables, diverged
+from fedkge.evaluation.constraints import TypeConstraints
+from fedkge.evaluation.filter import Known, Lists, anchor_and_answer
+from fedkge.graphs.graph import Ids, Mask
+from fedkge.kernels import Similarity, backend, reference
+from fedkge.kernels.ranking import Counts, Listed, count_
+from fedkge.models import Side, Tables
+
+BYTES = 1 << 26  #: what the scores of one chunk of questions may take; on a GPU up to GPU_BYTES
+GPU_BYTES = 1 << 32
+GPU_SHARE = 4  #: one chunk takes at most this part of the memory that is free
+
+
+class Ties(StrEnum):
+    """Where an answer stands among candidates that score the same."""
+
+    OPTIMISTIC = "optimistic"  #: before them
+    REALISTIC = "realistic"  #: in their middle: the expected rank under a random order
+    PESSIMISTIC = "pessimistic"  #: behind them
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranks:
+    """One line per question and answer; from the counts follow the ranks under every tie rule."""
+
+    triple: Ids  # [q], the place among the ranked statements
+    relation: Ids  # [q]
+    tail: Mask  # [q], whether the tail was asked for
+    greater: Ids  # [q], candidates that score above the answer
+    equal: Ids  # [q], candidates that score the same, without the answer
+    candidates: Ids  # [q], with the answer
+
+    def __len__(self) -> int:
+        return len(self.triple)
+
+    def values(self, ties: Ties | str = Ties.REALISTIC) -> NDArray[np.float64]:
+        """Ranks from 1: `1 + #greater + share of #equal`."""
+        share = {Ties.OPTIMISTIC: 0.0, Ties.REALISTIC: 0.5, Ties.PESSIMISTIC: 1.0}[Ties(ties)]
+        return 1 + self.greater + share * self.equal
+
+    def where(self, chosen: Mask) -> Ranks:
+        return Ranks(*(getattr(self, name)[chosen] for name in self.__slots__))
+
+    def side(self, side: Side) -> Ranks:
+        """The head questions, or the tail questions, alone."""
+        return self.where(self.tail == (side is Side.TAIL))
+
+
+def rank(
+    tables: Tables,
+    triples: Ids,
+    known: Known,
+    *,
+    sides: Sequence[Side] = (Side.HEAD, Side.TAIL),
+    candidates: TypeConstraints | None = None,
+    chunk: int | None = None,
+    site: str = "",
+) -> Ranks:
+    """Rank the true ends of `triples` [m, 3] among all entities that are not known answers.
+
+    `chunk` is how many distinct questions are scored at a time; unset, as many as fit in the memory that
+    chunks may take. `site` names the tables in errors.
+    """
+    check_tables(tables, known.n_entities, known.n_relations)
+    check_ids(triples, known.n_entities, known.n_relations)
+    if candidates is not None and candidates.tails.n != known.n_entities:
+        raise DataError(f"type constraints over {candidates.tails.n} entities, tables of {known.n_entities}")
+    if chunk is not None and chunk < 1:
+        raise ConfigError(f"chunk: expected at least 1, got {chunk}")
+    parts = [_rank_side(tables, triples, known, side, candidates, chunk, site) for side in sides]
+    return Ranks(*(np.concatenate([getattr(p, name) for p in parts]) for name in Ranks.__slots__))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Questions:
+    """The distinct questions of one side, by relation and anchor, and the statements that ask each."""
+
+    side: Side
+    anchor: Ids  # [q]
+    relation: Ids  # [q]
+    first: Ids  # [q + 1]: question i is asked by the statements triple[first[i]:first[i + 1]]
+    triple: Ids  # [m]
+    answer: Ids  # [m]
+
+    @classmethod
+    def of(cls, triples: Ids, known: Known, side: Side) -> _Questions:
+        anchor, answer = anchor_and_answer(triples, side)
+        keys = known.key(anchor, triples[:, 1])
+        triple = np.argsort(keys, kind="stable")
+        distinct, first = np.unique(keys[triple], return_index=True)
+        relation, anchor = np.divmod(distinct, max(1, known.n_entities))
+        return cls(side, anchor, relation, np.append(first, len(keys)), triple, answer[triple])
+
+
+def _rank_side(
+    tables: Tables,
+    triples: Ids,
+    known: Known,
+    side: Side,
+    candidates: TypeConstraints | None,
+    chunk: int | None,
+    site: str,
+) -> Ranks:
+    questions = _Questions.of(triples, known, side)
+    filtered = _OnDevice.of(known.side(side), known.key(questions.anchor, questions.relation), tables.device)
+    allowed = None
+    if candidates is not None:
+        allowed = _OnDevice.of(candidates.side(side), questions.relation, tables.device)
+    counts = list(_counted(tables, questions, filtered, allowed, chunk or _fitting(tables)))
+    if counts and not torch.stack([part.finite for part in counts]).all():
+        raise diverged(site)
+    none = torch.empty(0, dtype=torch.int64)
+    greater, equal, left = (torch.cat([none, *(part[i].cpu() for part in counts)]).numpy() for i in range(3))
+    m = len(questions.triple)
+    relation = triples[questions.triple, 1]
+    return Ranks(questions.triple, relation, np.full(m, side is Side.TAIL), greater, equal, left)
+
+
+def _counted(
+    tables: Tables, questions: _Questions, known: _OnDevice, allowed: _OnDevice | None, chunk: int
+) -> Iterator[Counts]:
+    """Chunk by chunk; where a GPU's memory runs out, with half the questions from then on."""
+    anchor, relation, answer = (
+        torch.from_numpy(ids).to(tables.device)
+        for ids in (questions.anchor, questions.relation, questions.answer)
+    )
+    asked = np.repeat(np.arange(len(questions.anchor)), np.diff(questions.first))
+    asks = torch.from_numpy(asked).to(tables.device)
+
+    def counts(start: int, end: int) -> Counts:
+        mine = slice(int(questions.first[start]), int(questions.first[end]))
+        scores = tables.all_scores(anchor[start:end], relation[start:end], questions.side)
+        restricted = allowed.part(start, end) if allowed else None
+        return count_(scores, asks[mine] - start, answer[mine], known.part(start, end), restricted)
+
+    start = 0
+    while start < len(anchor):
+        end = min(len(anchor), start + chunk)
+        try:
+            part = counts(start, end)
+        except torch.cuda.OutOfMemoryError:
+            if chunk == 1:
+                raise
+            chunk = max(1, chunk // 2)
+            continue
+        yield part
+        start = end
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _OnDevice:
+    """The lists of all questions: on the device to be read there, and their lengths here."""
+
+    ids: Tensor
+    lo: Tensor
+    hi: Tensor
+    ends: Ids  # lengths summed up
+
+    @classmethod
+    def of(cls, lists: Lists, keys: Ids, device: torch.device) -> _OnDevice:
+        lo, hi = lists.ranges(keys)
+        ids, lo_there, hi_there = (torch.from_numpy(ids).to(device) for ids in (lists.ids, lo, hi))
+        return cls(ids, lo_there, hi_there, np.append(0, np.cumsum(hi - lo)))
+
+    def part(self, start: int, end: int) -> Listed:
+        total = int(self.ends[end] - self.ends[start])
+        return Listed(self.ids, self.lo[start:end], self.hi[start:end], total)
+
+
+def _fitting(tables: Tables) -> int:
+    """How many questions' scores fit: similarities, scores, and what comparing them takes."""
+    budget = BYTES
+    if tables.device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(tables.device)
+        budget = min(free // GPU_SHARE, GPU_BYTES)
+    numbers = 4
+    if backend(tables.device) is reference and tables.model.similarity is not Similarity.DOT:
+        numbers += 4 * tables.entities.shape[1]  # plain torch stores the differences
+    return max(1, budget // (max(1, len(tables.entities)) * numbers * tables.entities.element_size()))

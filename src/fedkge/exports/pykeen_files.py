@@ -1,0 +1,22 @@
+"""A PyKEEN model on disk, as PyKEEN's own pipeline leaves it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from fedkge.exports.pykeen import to_pykeen
+from fedkge.graphs.graph import Graph
+from fedkge.graphs.pykeen import to_pykeen as factories
+from fedkge.models import Tables
+
+
+def save_pykeen(tables: Tables, graph: Graph, folder: Path) -> list[Path]:
+    """`trained_model.pkl` for torch.load, and `training_triples` for TriplesFactory.from_path_binary."""
+    model = to_pykeen(tables, graph)
+    training, *_ = factories(graph)
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save(model, folder / "trained_model.pkl")
+    training.to_path_binary(folder / "training_triples")
+    return [folder / "trained_model.pkl", *sorted((folder / "training_triples").iterdir())]

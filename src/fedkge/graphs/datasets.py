@@ -1,0 +1,151 @@
+"""Graphs by name: `load("umls")`, from the package, from `FEDKGE_DATA`, or downloaded once and checked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+
+from fedkge.errors import ConfigError, DataError, DataWarning, suggest
+from fedkge.graphs.catalogue import ATLAS, DATASETS, Dataset, Remote
+from fedkge.graphs.download import extract, fetch
+from fedkge.graphs.files import read_federation
+from fedkge.graphs.graph import Graph, Split
+
+
+def load(name: str, *, strict: bool = False) -> dict[str, Graph]:
+    """The federation of that name; a plain graph is a federation of one site."""
+    return read_federation(folder(find(name)), strict=strict)
+
+
+def obtain(source: str, *, strict: bool = False) -> dict[str, Graph]:
+    """The federation in a file or folder, or else the one of that name."""
+    path = Path(source)
+    if path.exists():
+        return read_federation(path, strict=strict)
+    if source.lower() in DATASETS:
+        return load(source, strict=strict)
+    known = [dataset.name for dataset in DATASETS.values()]
+    hint = suggest(source, known) or f" (known: {', '.join(known)})"
+    raise DataError(f"{source}: no such file or folder, and no data set of that name{hint}")
+
+
+def find(name: str) -> Dataset:
+    """The data set of that name, in whichever case it is written."""
+    if name.lower() not in DATASETS:
+        known = [dataset.name for dataset in DATASETS.values()]
+        raise DataError(f"no data set is named {name!r}{suggest(name, known)} (known: {', '.join(known)})")
+    return DATASETS[name.lower()]
+
+
+def folder(dataset: Dataset) -> Path:
+    """Where its files lie on this machine; they are downloaded and checked first where need be."""
+    if dataset is ATLAS:
+        with resources.as_file(resources.files("fedkge.graphs")) as package:
+            return package / "atlas"
+    if (own := _own_data()) and (own / dataset.name).is_dir():
+        return own / dataset.name
+    if not dataset.sources:
+        raise DataError(
+            f"{dataset.name} has no public address; put it in a folder {dataset.name} and set FEDKGE_DATA "
+            "to the folder above (`fedkge data partition` makes federations like it)"
+        )
+    home = cache() / dataset.name
+    if not home.is_dir():
+        _install(dataset, home)
+    return home
+
+
+def cache() -> Path:
+    """Where downloads are kept: `FEDKGE_CACHE`, or what the platform uses for such files."""
+    if chosen := os.environ.get("FEDKGE_CACHE"):
+        return Path(chosen)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "fedkge"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "fedkge" / "Cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedkge"
+
+
+def _own_data() -> Path | None:
+    chosen = os.environ.get("FEDKGE_DATA")
+    if not chosen:
+        return None
+    if not Path(chosen).is_dir():
+        raise ConfigError(f"FEDKGE_DATA: {chosen}: no such folder; set it to where your graphs are")
+    return Path(chosen)
+
+
+def _install(dataset: Dataset, home: Path) -> None:
+    """Download to `home`, which appears only when everything in it is whole and has the right counts."""
+    failures: list[str] = []
+    for i, remotes in enumerate(dataset.sources):
+        try:
+            _download(dataset, remotes, home.with_name(f"{home.name}.download{i}"), home)
+        except DataError as error:
+            failures.append(str(error))
+        else:
+            for failure in failures:
+                warnings.warn(f"{failure}; took another address", DataWarning, stacklevel=4)
+            return
+    raise DataError(
+        f"{dataset.name} could not be downloaded; if you have it, put it in a folder {dataset.name} and set "
+        "FEDKGE_DATA to the folder above\n  " + "\n  ".join(failures)
+    )
+
+
+def _download(dataset: Dataset, remotes: tuple[Remote, ...], staging: Path, home: Path) -> None:
+    """Fill `staging`, which outlives a failed transfer so that the next attempt goes on, and rename it."""
+    for remote in remotes:
+        target = staging / (remote.file or "archive")
+        if not target.exists():
+            fetch(remote.url, target, remote.checksum)
+        if remote.members:
+            with _removed_when_wrong(staging):
+                extract(target, {staging / file: member for file, member in remote.members.items()})
+            target.unlink()
+    with _removed_when_wrong(staging):
+        _check_counts(dataset, remotes, staging)
+    try:
+        staging.rename(home)
+    except OSError:
+        if not home.is_dir():  # otherwise another process was faster, with the same content
+            raise
+        shutil.rmtree(staging)
+
+
+@contextmanager
+def _removed_when_wrong(staging: Path) -> Iterator[None]:
+    try:
+        yield
+    except DataError:
+        shutil.rmtree(staging)
+        raise
+
+
+def _check_counts(dataset: Dataset, remotes: tuple[Remote, ...], staging: Path) -> None:
+    """Compare the statements in the files, duplicates included, with the published counts."""
+    if dataset.counts is None:
+        return
+    found = tuple(_statements(staging, split) for split in Split)
+    if found != dataset.counts:
+        raise DataError(
+            f"{remotes[0].url}: wrong content: {_shown(found)} statements in train/valid/test, "
+            f"expected {_shown(dataset.counts)}; it was removed"
+        )
+
+
+def _statements(staging: Path, split: Split) -> int:
+    openke = staging / f"{split}2id.txt"  # its first line is the count
+    path = openke if openke.exists() else staging / f"{split}.tsv"
+    with path.open("rb") as file:
+        return sum(1 for line in file if line.strip()) - (path is openke)
+
+
+def _shown(counts: tuple[int, ...]) -> str:
+    return "/".join(f"{count:,}" for count in counts)

@@ -1,0 +1,119 @@
+"""TSV and CSV in plain Python: the slow and obvious reader, which also says where a file goes wrong."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import BufferedIOBase
+from pathlib import Path
+
+import numpy as np
+
+from fedkge.errors import DataError
+from fedkge.graphs.indexing import Statements, statements_by_name
+from fedkge.graphs.streams import opened
+
+HEADERS = (["head", "relation", "tail"], ["subject", "predicate", "object"])
+ROLES = ("head", "relation", "tail")
+MARKS = {"": False, "0": False, "1": True, "false": False, "true": True}  #: compared in lower case
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What stands between the fields of a line."""
+
+    separator: str
+    called: str
+    quoted: bool  #: RFC 4180: a field may stand in double quotes, and the first line may be a header
+
+
+TSV = Dialect("\t", "tab-separated", quoted=False)
+CSV = Dialect(",", "comma-separated", quoted=True)
+
+
+def read_plainly(path: Path, dialect: Dialect, marks: bool) -> Statements:
+    """The statements of a file; `marks`: whether a fourth field may mark confidential ones."""
+    found = bytearray()
+    with opened(path) as stream:
+        statements = statements_by_name(str(path), _statements(path, stream, dialect, marks, found))
+    if not len(statements.triples):
+        raise DataError(f"{path}: expected statements, found none")
+    if not found:
+        return statements
+    confidential = np.frombuffer(found, np.bool_)
+    return Statements(str(path), statements.triples, statements.entities, statements.relations, confidential)
+
+
+def is_header(fields: list[str]) -> bool:
+    """Whether the first line of a CSV file is a header: these words exactly, or it is a statement."""
+    return fields[:3] in HEADERS and fields[3:] in ([], ["confidential"])
+
+
+def rows(path: Path, stream: BufferedIOBase, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+    """The line number and the fields of each record; a blank line has no fields."""
+    if not dialect.quoted:
+        for number, line in enumerate(_lines(path, stream), 1):
+            text = line.rstrip("\r\n")
+            yield number, text.split(dialect.separator) if text else []
+        return
+    records = csv.reader(_lines(path, stream), delimiter=dialect.separator, strict=True)
+    number = 1
+    try:
+        for fields in records:
+            yield number, fields
+            number = records.line_num + 1
+    except csv.Error as error:
+        raise DataError(f"{path}:{number}: expected quoting by RFC 4180, found {error}") from None
+
+
+def _lines(path: Path, stream: BufferedIOBase) -> Iterator[str]:
+    """Lines with their ends, which are \\n, \\r\\n or \\r; decoded one by one, to know which is not UTF-8."""
+    number = 0
+    for chunk in stream:
+        for line in chunk.splitlines(keepends=True):
+            number += 1
+            if number == 1:
+                line = line.removeprefix(BYTE_ORDER_MARK)
+            try:
+                yield line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                found = f"byte 0x{line[error.start]:02x} after {error.start} bytes"
+                raise DataError(f"{path}:{number}: expected UTF-8, found {found}") from None
+
+
+def _statements(
+    path: Path, stream: BufferedIOBase, dialect: Dialect, marks: bool, found: bytearray
+) -> Iterator[list[str]]:
+    """The (head, relation, tail) of each line; their marks, if the file has them, are added to `found`."""
+    width = blank = 0
+    for line, fields in rows(path, stream, dialect):
+        if line == 1 and dialect.quoted and is_header(fields):
+            width = len(fields)
+            _check_width(f"{path}:1", dialect, 4 if marks and width == 4 else 3, width)
+            continue
+        if not fields:
+            blank = blank or line
+            continue
+        if blank:
+            raise DataError(f"{path}:{blank}: expected a statement, found a blank line")
+        width = width or (4 if marks and len(fields) == 4 else 3)
+        if len(fields) != width:
+            _check_width(f"{path}:{line}", dialect, width, len(fields))
+        if "" in fields[:3]:
+            role = ROLES[fields.index("")]
+            raise DataError(f"{path}:{line}: expected the name of a {role}, found an empty field")
+        if width == 4:
+            mark = MARKS.get(fields[3].lower())
+            if mark is None:
+                expected = "0, 1, true, false or nothing as the mark of confidentiality"
+                raise DataError(f"{path}:{line}: expected {expected}, found {fields[3]!r}")
+            found.append(mark)
+        yield fields[:3]
+
+
+def _check_width(where: str, dialect: Dialect, expected: int, found: int) -> None:
+    if found != expected:
+        hint = "; marks of confidentiality belong in train" if (expected, found) == (3, 4) else ""
+        raise DataError(f"{where}: expected {expected} {dialect.called} fields, found {found}{hint}")

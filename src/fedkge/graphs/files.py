@@ -1,0 +1,137 @@
+"""Graphs and federations in files: which files make up a graph, and who reads them.
+
+A graph is one file, or a folder with `train`, `valid`, `test` in any of the formats, or an OpenKE folder. Its
+ids follow the rule stated in `fedkge.graphs.indexing`.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from fedkge.errors import DataError, suggest
+from fedkge.graphs.arrow import read_fast, read_parquet
+from fedkge.graphs.delimited import CSV, TSV, Dialect, read_plainly
+from fedkge.graphs.graph import Graph, Split
+from fedkge.graphs.indexing import Statements, graph_from_names, graph_from_statements
+from fedkge.graphs.openke import is_openke, read_openke
+from fedkge.graphs.pykeen import from_pykeen, to_pykeen
+from fedkge.graphs.rdf import read_rdf
+from fedkge.graphs.writing import visible, write_federation, write_graph
+
+__all__ = [
+    "from_pykeen",
+    "graph_from_names",
+    "read_federation",
+    "read_graph",
+    "to_pykeen",
+    "write_federation",
+    "write_graph",
+]
+
+SUFFIXES = (".tsv", ".csv", ".nt", ".ttl", ".parquet")  #: each may be followed by .gz
+
+
+def read_graph(path: Path, *, strict: bool = False) -> Graph:
+    """The graph in a file, whose statements all become train, or in a folder.
+
+    Duplicates are dropped with a warning. Names in valid or test that train never saw are a warning, or an
+    error if `strict`. A statement in two splits, or a file that is not what its suffix says, is an error.
+    """
+    if path.is_dir():
+        return graph_from_statements(_read_folder(path), strict=strict)
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder")
+    return graph_from_statements({Split.TRAIN: _read_file(path, Split.TRAIN)}, strict=strict)
+
+
+def read_federation(path: Path, *, strict: bool = False) -> dict[str, Graph]:
+    """The sites' graphs, sorted by name: one folder or file each, named by it.
+
+    A file, or a folder that holds a graph itself, is a federation of one. Hidden files and documents (README,
+    LICENSE, NOTICE, ATTRIBUTION, *.md) are skipped.
+    """
+    if not path.is_dir() or is_openke(path) or _split_files(path):
+        return {_site(path.absolute()): read_graph(path, strict=strict)}
+    sites: dict[str, Path] = {}
+    for member in visible(path):
+        if (site := _site(member)) in sites:
+            raise DataError(
+                f"{path}: expected one graph per site, found {sites[site].name} and {member.name}"
+            )
+        sites[site] = member
+    if not sites:
+        raise DataError(f"{path}: expected a folder or a file per site, found none")
+    return {site: read_graph(sites[site], strict=strict) for site in sorted(sites)}
+
+
+def _read_folder(folder: Path) -> dict[Split, Statements]:
+    if is_openke(folder):
+        return read_openke(folder)
+    files = _split_files(folder)
+    if not files:
+        graphs = [member for member in visible(folder) if member.is_file() and _suffix(member) in SUFFIXES]
+        if len(graphs) == 1:
+            return {Split.TRAIN: _read_file(graphs[0], Split.TRAIN)}
+    if Split.TRAIN not in files:
+        found = ", ".join(member.name for member in visible(folder)[:8]) or "nothing"
+        raise DataError(f"{folder}: expected train{{{','.join(SUFFIXES)}}}[.gz], found {found}")
+    for member in visible(folder):
+        hint = suggest(member.name.split(".")[0], map(str, Split))
+        if hint and _suffix(member) in SUFFIXES and member not in files.values():
+            raise DataError(f"{member}: expected train, valid or test, found another name{hint}")
+    return {split: _read_file(path, split) for split, path in files.items()}
+
+
+def _split_files(folder: Path) -> dict[Split, Path]:
+    """The folder's files that are named as a split."""
+    files: dict[Split, Path] = {}
+    for member in visible(folder):
+        stem = member.name.split(".")[0]
+        if member.is_dir() or stem not in list(Split):
+            continue
+        if _suffix(member) not in SUFFIXES:
+            raise _unknown(member)
+        if (split := Split(stem)) in files:
+            raise DataError(
+                f"{folder}: expected one file for {split}, found {files[split].name} and {member.name}"
+            )
+        files[split] = member
+    return {split: files[split] for split in Split if split in files}
+
+
+def _read_file(path: Path, split: Split) -> Statements:
+    marks = split is Split.TRAIN
+    match _suffix(path):
+        case ".tsv":
+            return _read_delimited(path, TSV, marks)
+        case ".csv":
+            return _read_delimited(path, CSV, marks)
+        case ".parquet":
+            return read_parquet(path, marks)
+        case ".nt":
+            return read_rdf(path, turtle=False)
+        case ".ttl":
+            return read_rdf(path, turtle=True)
+        case _:
+            raise _unknown(path)
+
+
+def _read_delimited(path: Path, dialect: Dialect, marks: bool) -> Statements:
+    """By pyarrow if it is installed and has nothing to object to; the plain reader gives the same, slower."""
+    fast = read_fast(path, dialect, marks) if find_spec("pyarrow") else None
+    return fast or read_plainly(path, dialect, marks)
+
+
+def _suffix(path: Path) -> str:
+    return Path(path.name.removesuffix(".gz")).suffix
+
+
+def _unknown(path: Path) -> DataError:
+    expected = f"a suffix of {' '.join(SUFFIXES)}, with or without .gz"
+    return DataError(f"{path}: expected {expected}, found {_suffix(path)!r}; rename the file by its format")
+
+
+def _site(path: Path) -> str:
+    """A site's name: a folder's name, or a file's name without its suffixes."""
+    return path.name if path.is_dir() else path.name.removesuffix(".gz").removesuffix(_suffix(path))

@@ -1,0 +1,113 @@
+"""N-Triples and Turtle through pyoxigraph: an IRI is a name without its brackets, a literal is no entity.
+
+A name that is no IRI is written as `urn:fedkge:` and the name, percent-encoded, and read back as it was.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, cast
+from urllib.parse import quote, unquote
+
+from fedkge.errors import DataError, DataWarning, MissingPackage
+from fedkge.graphs.indexing import Statements, statements_by_name
+from fedkge.graphs.streams import opened
+
+OURS = "urn:fedkge:"
+BLANK = re.compile(r"_:[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_-])?")
+RANDOM = re.compile(r"[0-9a-f]{32}")
+
+
+def read_rdf(path: Path, turtle: bool) -> Statements:
+    """The statements between IRIs and blank nodes; those about literals are skipped with a warning.
+
+    A blank node keeps its label, in all files of a graph; one without a label is counted within its file.
+    """
+    try:
+        import pyoxigraph as ox
+    except ImportError:
+        raise MissingPackage("pyoxigraph", f"{path}: reading RDF", "graphs") from None
+    anonymous = _Anonymous(path.name.split(".")[0]) if turtle else None
+    skipped = 0
+
+    def rows(parser: ox.QuadParser) -> Iterator[tuple[str, str, str]]:
+        nonlocal skipped
+        for quad in parser:
+            head, tail = quad.subject, quad.object
+            if isinstance(head, Node) and isinstance(tail, Node):
+                yield name(head), name(quad.predicate), name(tail)
+            else:
+                skipped += 1
+
+    def name(node: ox.NamedNode | ox.BlankNode) -> str:
+        value = node.value
+        if isinstance(node, ox.BlankNode):
+            return f"_:{anonymous[value]}" if anonymous is not None else f"_:{value}"
+        return _decoded(path, value) if value.startswith(OURS) else value
+
+    Node = (ox.NamedNode, ox.BlankNode)
+    with opened(path) as stream:
+        try:
+            form = ox.RdfFormat.TURTLE if turtle else ox.RdfFormat.N_TRIPLES
+            statements = statements_by_name(str(path), rows(ox.parse(cast(IO[bytes], stream), format=form)))
+        except SyntaxError as error:
+            raise DataError(f"{path}:{error.lineno}: {error.msg}") from None
+    if skipped:
+        warnings.warn(f"{path}: {skipped:,} statements about literals skipped", DataWarning, stacklevel=4)
+    if not len(statements.triples):
+        raise DataError(f"{path}: expected statements between IRIs, found none")
+    return statements
+
+
+class _Anonymous(dict[str, str]):
+    """Labels for blank nodes: their own, or a count where pyoxigraph made one up at random (for `[]`)."""
+
+    def __init__(self, stem: str) -> None:
+        self.stem, self.nameless = stem, 0
+
+    def __missing__(self, label: str) -> str:
+        self[label] = label
+        if RANDOM.fullmatch(label):
+            self.nameless += 1
+            self[label] = f"{self.stem}-anonymous-{self.nameless}"
+        return self[label]
+
+
+def _decoded(path: Path, iri: str) -> str:
+    try:
+        decoded = unquote(iri.removeprefix(OURS), errors="strict")
+    except UnicodeDecodeError:
+        decoded = ""
+    if not decoded:
+        raise DataError(f"{path}: expected a percent-encoded name after {OURS}, found <{iri}>")
+    return decoded
+
+
+def entity_terms(names: Iterable[str]) -> list[str]:
+    """The names as they stand in N-Triples: an IRI, or a blank node if it looks like one."""
+    encoded = _encoder()
+    return [name if BLANK.fullmatch(name) else encoded(name) for name in names]
+
+
+def relation_terms(names: Iterable[str]) -> list[str]:
+    """The names as they stand in N-Triples, where a predicate is always an IRI."""
+    return list(map(_encoder(), names))
+
+
+def _encoder() -> Callable[[str], str]:
+    try:
+        from pyoxigraph import NamedNode
+    except ImportError:
+        raise MissingPackage("pyoxigraph", "writing N-Triples", "graphs") from None
+
+    def encoded(name: str) -> str:
+        if not name.startswith(OURS):
+            with suppress(ValueError):
+                return str(NamedNode(name))
+        return f"<{OURS}{quote(name, safe='')}>"
+
+    return encoded

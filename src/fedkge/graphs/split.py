@@ -1,0 +1,103 @@
+"""Divide statements into train, valid and test so that train knows every entity and every relation."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedkge.errors import ConfigError, DataError, DataWarning
+from fedkge.graphs.graph import Graph, Ids
+from fedkge.graphs.subgraph import first_positions, merged, regrouped
+from fedkge.randomness import generator
+
+
+def parse_ratio(text: str) -> tuple[float, float, float]:
+    """`8:1:1` as three numbers; `9:1` leaves test empty."""
+    try:
+        parts = [float(part) for part in text.split(":")]
+    except ValueError:
+        raise ConfigError(f"ratio: expected numbers as in 8:1:1, got {text!r}") from None
+    return _checked([*parts, 0.0] if len(parts) == 2 else parts)
+
+
+def split(graph: Graph, ratio: Sequence[float] = (8, 1, 1), seed: int = 0) -> Graph:
+    """The same statements, divided anew at random by `ratio` = train:valid:test.
+
+    Every entity and every relation has a statement in train, without exception. Where that leaves too few
+    statements to hold out, what can be held out is shared in the proportion of valid to test, every statement
+    left in train is the last of some entity or relation, and a warning says so.
+    A held-out statement loses its confidential mark, which only means something in train.
+    """
+    ratio = _checked(ratio)
+    whole = merged(graph)
+    triples = whole.train
+    if not len(triples):
+        raise DataError("nothing to split: the graph has no statements")
+    wanted = [round(len(triples) * part / sum(ratio)) for part in ratio[1:]]
+    out = spare(triples, sum(wanted), generator(seed, "split"))
+    if len(out) < sum(wanted):
+        n_valid = round(len(out) * wanted[0] / sum(wanted))
+        warnings.warn(
+            f"only {len(out):,} of {len(triples):,} statements can be held out without losing an entity or "
+            f"relation from train: valid {n_valid:,} instead of {wanted[0]:,}, "
+            f"test {len(out) - n_valid:,} instead of {wanted[1]:,}",
+            DataWarning,
+            stacklevel=2,
+        )
+    else:
+        n_valid = wanted[0]
+    stays = np.ones(len(triples), np.bool_)
+    stays[out] = False
+    valid, test = np.sort(out[:n_valid]), np.sort(out[n_valid:])
+    marks = None if whole.confidential is None else whole.confidential[stays]
+    return regrouped(whole, triples[stays], triples[valid], triples[test], marks)
+
+
+def spare(triples: Ids, wanted: int, random: np.random.Generator) -> Ids:
+    """Up to `wanted` positions in `triples` `[m, 3]`, in random order, that no entity or relation needs.
+
+    Statements are shuffled, and the first that an entity or relation stands in is kept: all others are
+    spare. When these are too few, kept statements whose entities and relation all stand in
+    another kept one are given up in turn; after that, no further one can be.
+    """
+    order = random.permutation(len(triples))
+    shuffled = triples[order]
+    kept = np.zeros(len(triples), np.bool_)
+    for columns in ([0, 2], [1]):
+        ids = shuffled[:, columns].ravel()
+        first = first_positions(ids, ids.max(initial=-1) + 1)
+        kept[first[first >= 0] // len(columns)] = True
+    free = np.flatnonzero(~kept)
+    if len(free) < wanted:
+        free = np.concatenate((free, _redundant(shuffled, np.flatnonzero(kept)[::-1], wanted - len(free))))
+    return order[free[:wanted]]
+
+
+def _redundant(triples: Ids, candidates: Ids, wanted: int) -> Ids:
+    """Up to `wanted` of `candidates` (all that is kept) that can go, one after the other."""
+    entities = np.bincount(triples[candidates][:, [0, 2]].ravel()).tolist()
+    relations = np.bincount(triples[candidates][:, 1]).tolist()
+    gone: list[int] = []
+    for i, (head, relation, tail) in zip(candidates.tolist(), triples[candidates].tolist(), strict=True):
+        if len(gone) == wanted:
+            break
+        entities[head] -= 1
+        entities[tail] -= 1
+        relations[relation] -= 1
+        if entities[head] and entities[tail] and relations[relation]:
+            gone.append(i)
+        else:
+            entities[head] += 1
+            entities[tail] += 1
+            relations[relation] += 1
+    return np.array(gone, np.int64)
+
+
+def _checked(ratio: Sequence[float]) -> tuple[float, float, float]:
+    if len(ratio) != 3 or not all(math.isfinite(part) and part >= 0 for part in ratio) or not ratio[0] > 0:
+        shown = ":".join(f"{part:g}" for part in ratio)
+        raise ConfigError(f"ratio: expected train:valid:test as in 8:1:1, train above 0, got {shown}")
+    return ratio[0], ratio[1], ratio[2]

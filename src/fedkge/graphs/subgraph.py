@@ -1,0 +1,59 @@
+"""A graph made of another's statements, with dense ids of its own.
+
+Ids follow the rule of `indexing`: names count in the order of first appearance, column by column. So a
+graph made here has the ids that it would have after being written to files and read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedkge.graphs.graph import Graph, Ids, Mask, Names
+
+
+def subgraph(graph: Graph, train: Ids | Mask, valid: Ids | Mask, test: Ids | Mask) -> Graph:
+    """The chosen statements of each split (a mask, or positions in it), marks included."""
+    marks = None if graph.confidential is None else graph.confidential[train]
+    return regrouped(graph, graph.train[train], graph.valid[valid], graph.test[test], marks)
+
+
+def regrouped(graph: Graph, train: Ids, valid: Ids, test: Ids, confidential: Mask | None = None) -> Graph:
+    """A graph of statements in the ids of `graph`; names that none of them uses are left out."""
+    parts = (train, valid, test)
+    entity, entities = _dense(graph.entities, [part[:, end] for part in parts for end in (0, 2)])
+    relation, relations = _dense(graph.relations, [part[:, 1] for part in parts])
+    train, valid, test = (renumbered(part, entity, relation) for part in parts)
+    return Graph(entities, relations, train, valid, test, confidential)
+
+
+def merged(graph: Graph) -> Graph:
+    """The same graph with every statement in train; what was valid or test has no mark."""
+    marks = None
+    if graph.confidential is not None:
+        marks = np.zeros(sum(map(len, graph.splits().values())), np.bool_)
+        marks[: len(graph.train)] = graph.confidential
+    return Graph(graph.entities, graph.relations, graph.all(), confidential=marks)
+
+
+def renumbered(triples: Ids, entity: Ids, relation: Ids) -> Ids:
+    """The statements `[m, 3]` with id i written as `entity[i]` or `relation[i]`."""
+    return np.stack((entity[triples[:, 0]], relation[triples[:, 1]], entity[triples[:, 2]]), axis=1)
+
+
+def first_positions(ids: Ids, size: int) -> Ids:
+    """Where each of the ids `0..size-1` first stands in `ids`; -1 for one that does not."""
+    first = np.full(size, -1, np.int64)
+    first[ids[::-1]] = np.arange(len(ids))[::-1]  # of repeated indices, the last assignment stays
+    return first
+
+
+def _dense(names: Names, columns: Sequence[Ids]) -> tuple[Ids, Names]:
+    """The new id of each old one (-1 where it has none), and the names in the new order."""
+    first = first_positions(np.concatenate(columns), len(names))
+    used = np.flatnonzero(first >= 0)
+    used = used[np.argsort(first[used])]
+    new = np.full(len(names), -1, np.int64)
+    new[used] = np.arange(len(used))
+    return new, Names([names[i] for i in used.tolist()], names.axis)

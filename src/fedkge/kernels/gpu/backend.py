@@ -1,0 +1,112 @@
+"""The GPU kernels as functions of torch tensors, with the names and meanings of `kernels.reference`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedkge.kernels.base import Adam, Contribution, Similarity, Turn
+from fedkge.kernels.gpu import grouping, losses, optimizers, ranking, sampling, similarity
+from fedkge.kernels.gpu.grouping import Groups
+
+uniform = sampling.uniform
+order_keys = sampling.order_keys
+negatives_ = sampling.negatives_
+
+
+def _in(tensor: Tensor) -> Tensor:
+    """A tensor that a kernel reads: its rows side by side in memory."""
+    return tensor.detach().contiguous()
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """A tensor that a kernel changes in place."""
+    if not tensor.is_contiguous():
+        found = f"shape {list(tensor.shape)}, strides {list(tensor.stride())}"
+        raise ValueError(f"{found}: only a contiguous tensor can be changed in place")
+    return tensor.detach()
+
+
+def forward(kind: Similarity, query: Tensor, table: Tensor, index: Tensor) -> Tensor:
+    scores = table.new_empty(index.shape)
+    similarity.forward(scores, kind, _in(query), _in(table), _in(index))
+    return scores
+
+
+def all_scores(kind: Similarity, query: Tensor, table: Tensor) -> Tensor:
+    if kind is Similarity.DOT:
+        return query @ table.T
+    scores = table.new_empty((len(query), len(table)))
+    ranking.all_scores(scores, kind, _in(query), _in(table))
+    return scores
+
+
+def backward_query(
+    kind: Similarity, query: Tensor, table: Tensor, index: Tensor, scores: Tensor, d_scores: Tensor
+) -> Tensor:
+    gradient = table.new_empty(query.shape)
+    factors = (_in(query), _in(table), _in(index), _in(scores), _in(d_scores))
+    similarity.backward(kind, *factors, d_query=gradient)
+    return gradient
+
+
+def touched(table: Tensor, part: Contribution) -> tuple[Tensor, Tensor]:
+    groups = Groups.of(part, len(table))
+    head = torch.ones_like(groups.rows, dtype=torch.bool)
+    head[1:] = groups.rows[1:] != groups.rows[:-1]
+    rows = groups.rows[head].to(torch.int64)
+    values = table.new_zeros((len(rows), table.shape[1]))
+    grouping.add(values, _in(table), part, groups, head.cumsum(0) - 1)
+    return rows, values
+
+
+def accumulate_(gradient: Tensor, table: Tensor, part: Contribution) -> None:
+    total = _in(gradient)
+    if torch.are_deterministic_algorithms_enabled():
+        groups = Groups.of(part, len(table))
+        grouping.add(total, _in(table), part, groups, groups.rows)
+    else:
+        _scatter(total, table, part, None)
+    if not gradient.is_contiguous():
+        gradient.copy_(total)
+
+
+def backward_both_(gradient: Tensor, table: Tensor, part: Contribution) -> Tensor:
+    """`accumulate_` and `backward_query` in one pass over the candidates; returns the queries' gradient."""
+    if torch.are_deterministic_algorithms_enabled():
+        accumulate_(gradient, table, part)
+        return backward_query(part.kind, part.query, table, part.index, part.scores, part.d_scores)
+    d_query = table.new_empty(part.query.shape)
+    _scatter(_own(gradient), table, part, d_query)
+    return d_query
+
+
+def _scatter(gradient: Tensor, table: Tensor, part: Contribution, d_query: Tensor | None) -> None:
+    """Add `part` to the gradient with atomics, in whatever order they come."""
+    factors = (_in(part.query), _in(table), _in(part.index), _in(part.scores), _in(part.d_scores))
+    similarity.backward(part.kind, *factors, d_query=d_query, d_table=gradient)
+    if len(part.ids):
+        gradient.index_add_(0, part.ids, part.values)
+
+
+def contrast(scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    values, gradient = scores.new_empty(len(scores)), scores.new_empty(scores.shape)
+    losses.contrast(values, gradient, _in(scores), temperature)
+    return values, gradient
+
+
+def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
+    optimizers.adam(_own(table), _own(gradient), _own(m), _own(v), turn, adam)
+
+
+def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
+    groups = Groups.of(part, len(table))
+    optimizers.adam_touched(_own(table), part, groups, _own(m), _own(v), turn, adam)
+
+
+def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None:
+    optimizers.adagrad(_own(table), _own(gradient), _own(squares), turn, rate)
+
+
+def sgd_(table: Tensor, gradient: Tensor, turn: Turn, rate: float) -> None:
+    optimizers.sgd(_own(table), _own(gradient), turn, rate)

@@ -1,0 +1,279 @@
+"""Optimiser steps on the GPU: over whole tables, or over the rows a batch touched.
+
+Whole tables are one pass that clears the gradient on the way. What a turn says is read on the device.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Similarity, Turn
+from fedkge.kernels.gpu.grouping import GROUPS, SLICE, Groups, first_head, group_gradient
+from fedkge.kernels.gpu.launch import Tiles, launch
+from fedkge.kernels.gpu.similarity import MODULUS
+
+DENSE = Tiles(2048)
+EPSILON_OF_ADAGRAD = tl.constexpr(ADAGRAD_EPSILON)
+
+
+@triton.jit
+def _corrections(
+    out, steps, rate: tl.float64, sites, LOG1: tl.constexpr, LOG2: tl.constexpr, BLOCK: tl.constexpr
+):
+    """out[0] = rate / (1 - beta1^steps), out[1] = sqrt(1 - beta2^steps); logarithms to base 2."""
+    s = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    taken = tl.maximum(tl.load(steps + s, mask=s < sites, other=1), 1).to(tl.float64)
+    tl.store(out + s, rate / (1.0 - tl.exp2(taken * LOG1)), mask=s < sites)
+    tl.store(out + sites + s, tl.sqrt(1.0 - tl.exp2(taken * LOG2)), mask=s < sites)
+
+
+def corrections(turn: Turn, adam: Adam, dtype: torch.dtype) -> Tensor:
+    """Each site's bias-corrected rate and the root that corrects its second moment `[2, s]`."""
+    sites = len(turn.steps)
+    out = turn.steps.new_empty((2, sites), dtype=dtype)
+    logs = [math.log2(beta) if beta else -math.inf for beta in (adam.beta1, adam.beta2)]
+    grid = (triton.cdiv(sites, 32),)
+    launch(_corrections, grid, out, turn.steps, adam.rate, sites, *logs, BLOCK=32, num_warps=1)
+    return out
+
+
+@triton.jit
+def site_of(rows, ends, sites, SEARCH: tl.constexpr):
+    """The site that owns each row: the number of ends at most the row, by bisection in SEARCH steps."""
+    low = rows * 0
+    high = low + sites
+    for _ in tl.static_range(SEARCH):
+        middle = (low + high) >> 1
+        searching = low < high
+        past = searching & (tl.load(ends + middle, mask=searching, other=0) <= rows)
+        low = tl.where(past, middle + 1, low)
+        high = tl.where(past, high, middle)
+    return low
+
+
+@triton.jit
+def steps_now(site, active, sites):
+    """Whether a site takes a step; rows beyond the last site's end take none."""
+    return (site < sites) & (tl.load(active + site, mask=site < sites, other=0) != 0)
+
+
+@triton.jit
+def adam_step(value, g, m, v, rate, root, BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr):
+    """One step of Adam (Kingma & Ba, 2015) as torch.optim.Adam takes it."""
+    m = BETA1 * m + (1 - BETA1) * g
+    v = BETA2 * v + (1 - BETA2) * g * g
+    return value - rate * m / (tl.sqrt(v) / root + EPSILON), m, v
+
+
+@triton.jit
+def _take(gradient, ends, active, height, sites, SEARCH, WIDTH, BLOCK, CHUNK):
+    """A tile's gradient, which is cleared, with its offsets, the sites of its rows, and what takes a step."""
+    rows = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    d = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)[None, :]
+    inside = (rows < height)[:, None] & (d < WIDTH)
+    at = rows[:, None] * WIDTH + d
+    g = tl.load(gradient + at, mask=inside, other=0.0)
+    tl.store(gradient + at, tl.zeros_like(g), mask=inside)
+    site = site_of(rows, ends, sites, SEARCH)
+    return g, at, site, inside & steps_now(site, active, sites)[:, None]
+
+
+@triton.jit
+def _adam(
+    table,
+    gradient,
+    m,
+    v,
+    ends,
+    active,
+    corrections,  # [2, sites]
+    height,
+    sites,
+    BETA1: tl.constexpr,
+    BETA2: tl.constexpr,
+    EPSILON: tl.constexpr,
+    SEARCH: tl.constexpr,
+    KIND: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SPAN: tl.constexpr,
+    BLOCK: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    g, at, site, mask = _take(gradient, ends, active, height, sites, SEARCH, WIDTH, BLOCK, CHUNK)
+    rate = tl.load(corrections + site, mask=site < sites, other=0.0)[:, None]
+    root = tl.load(corrections + sites + site, mask=site < sites, other=1.0)[:, None]
+    value = tl.load(table + at, mask=mask, other=0.0)
+    first = tl.load(m + at, mask=mask, other=0.0)
+    second = tl.load(v + at, mask=mask, other=0.0)
+    value, first, second = adam_step(value, g, first, second, rate, root, BETA1, BETA2, EPSILON)
+    tl.store(table + at, value, mask=mask)
+    tl.store(m + at, first, mask=mask)
+    tl.store(v + at, second, mask=mask)
+
+
+@triton.jit
+def _adagrad(
+    table,
+    gradient,
+    squares,
+    ends,
+    active,
+    rate: tl.float64,
+    height,
+    sites,
+    SEARCH: tl.constexpr,
+    KIND: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SPAN: tl.constexpr,
+    BLOCK: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    g, at, _, mask = _take(gradient, ends, active, height, sites, SEARCH, WIDTH, BLOCK, CHUNK)
+    square = tl.load(squares + at, mask=mask, other=0.0) + g * g
+    step = tl.cast(rate, g.dtype) * g / (tl.sqrt(square) + EPSILON_OF_ADAGRAD)
+    tl.store(table + at, tl.load(table + at, mask=mask, other=0.0) - step, mask=mask)
+    tl.store(squares + at, square, mask=mask)
+
+
+@triton.jit
+def _sgd(
+    table,
+    gradient,
+    ends,
+    active,
+    rate: tl.float64,
+    height,
+    sites,
+    SEARCH: tl.constexpr,
+    KIND: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SPAN: tl.constexpr,
+    BLOCK: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    g, at, _, mask = _take(gradient, ends, active, height, sites, SEARCH, WIDTH, BLOCK, CHUNK)
+    value = tl.load(table + at, mask=mask, other=0.0) - tl.cast(rate, g.dtype) * g
+    tl.store(table + at, value, mask=mask)
+
+
+def _sites(turn: Turn) -> tuple[Tensor, Tensor]:
+    return turn.ends.contiguous(), turn.active.contiguous().view(torch.uint8)
+
+
+def _dense(kernel, tables: tuple[Tensor, ...], turn: Turn, *constants, tiles: Tiles, **meta) -> None:
+    """Run `kernel` over all tiles of tables that are shaped alike."""
+    height, width = tables[0].shape
+    sites = len(turn.ends)
+    shape = tiles.fit(Similarity.DOT, width, height)  # rows of plain numbers
+    grid = (triton.cdiv(height, shape["BLOCK"]), triton.cdiv(width, shape["CHUNK"]))
+    arguments = (*tables, *_sites(turn), *constants, height, sites)
+    launch(kernel, grid, *arguments, SEARCH=sites.bit_length(), **meta, **shape)
+
+
+def _constants(adam: Adam) -> dict[str, float]:
+    return {"BETA1": adam.beta1, "BETA2": adam.beta2, "EPSILON": adam.epsilon}
+
+
+def adam(
+    table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, turn: Turn, adam: Adam, tiles: Tiles = DENSE
+) -> None:
+    corrected = corrections(turn, adam, table.dtype)
+    _dense(_adam, (table, gradient, m, v), turn, corrected, tiles=tiles, **_constants(adam))
+
+
+def adagrad(
+    table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float, tiles: Tiles = DENSE
+) -> None:
+    _dense(_adagrad, (table, gradient, squares), turn, rate, tiles=tiles)
+
+
+def sgd(table: Tensor, gradient: Tensor, turn: Turn, rate: float, tiles: Tiles = DENSE) -> None:
+    _dense(_sgd, (table, gradient), turn, rate, tiles=tiles)
+
+
+@triton.jit
+def _adam_touched(
+    table,
+    m,
+    v,
+    ends,
+    active,
+    corrections,  # [2, sites]
+    sites,
+    rows,
+    order,
+    sources,
+    scores,
+    d_scores,
+    total,
+    pairs,
+    b,
+    n,
+    BETA1: tl.constexpr,
+    BETA2: tl.constexpr,
+    EPSILON: tl.constexpr,
+    SEARCH: tl.constexpr,
+    KIND: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SPAN: tl.constexpr,
+    BLOCK: tl.constexpr,
+    CHUNK: tl.constexpr,
+    SLICE: tl.constexpr,
+):
+    d = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)[None, :]
+    live = d < SPAN
+    head, stop = first_head(rows, total, SLICE)
+    while head < stop:
+        row = tl.load(rows + head).to(tl.int64)
+        at = row * WIDTH + d
+        x = tl.load(table + at, mask=live, other=0.0)
+        y = x
+        if KIND == MODULUS:
+            y = tl.load(table + at + SPAN, mask=live, other=0.0)
+        g_x, g_y, end = group_gradient(
+            head, row, x, y, d, rows, order, sources, scores, d_scores, total, pairs, b, n,
+            KIND, WIDTH, SPAN, BLOCK, CHUNK,
+        )  # fmt: skip
+        site = site_of(row, ends, sites, SEARCH)
+        mask = live & steps_now(site, active, sites)
+        rate = tl.load(corrections + site, mask=site < sites, other=0.0)
+        root = tl.load(corrections + sites + site, mask=site < sites, other=1.0)
+        _step_row(table, m, v, at, mask, x, g_x, rate, root, BETA1, BETA2, EPSILON)
+        if KIND == MODULUS:
+            _step_row(table, m, v, at + SPAN, mask, y, g_y, rate, root, BETA1, BETA2, EPSILON)
+        head = end
+
+
+@triton.jit
+def _step_row(table, m, v, at, mask, value, g, rate, root, BETA1, BETA2, EPSILON):
+    first = tl.load(m + at, mask=mask, other=0.0)
+    second = tl.load(v + at, mask=mask, other=0.0)
+    value, first, second = adam_step(value, g, first, second, rate, root, BETA1, BETA2, EPSILON)
+    tl.store(table + at, value, mask=mask)
+    tl.store(m + at, first, mask=mask)
+    tl.store(v + at, second, mask=mask)
+
+
+def adam_touched(
+    table: Tensor,
+    part: Contribution,
+    groups: Groups,
+    m: Tensor,
+    v: Tensor,
+    turn: Turn,
+    adam: Adam,
+    tiles: Tiles = GROUPS,
+    slice_: int = SLICE,
+) -> None:
+    """Compute the gradient of each touched row and step it at once."""
+    sites = len(turn.ends)
+    shape = tiles.fit(part.kind, table.shape[1], len(groups.rows))
+    grid = (triton.cdiv(len(groups.rows), slice_), triton.cdiv(shape["SPAN"], shape["CHUNK"]))
+    owners = (*_sites(turn), corrections(turn, adam, table.dtype), sites)
+    meta = {"SEARCH": sites.bit_length(), "SLICE": slice_, **_constants(adam), **shape}
+    launch(_adam_touched, grid, table, m, v, *owners, *groups.arguments(part), **meta)

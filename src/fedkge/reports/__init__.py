@@ -1,0 +1,1 @@
+"""What happened: tables and one HTML page, made from run folders alone."""

@@ -1,0 +1,117 @@
+"""One self-contained page about one run or several: works offline, reads like a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+
+import fedkge
+from fedkge.errors import DataError, MissingPackage
+from fedkge.reports.findings import cards, finding, notices
+from fedkge.reports.load import Run
+from fedkge.reports.page import POLICY, SCRIPT, STYLE
+from fedkge.reports.sections import Canvas, sections
+
+GENERATOR = '<meta name="generator" content="fedkge'
+LOGO = (
+    '<svg viewBox="0 0 26 26" aria-hidden="true" fill="none" stroke="currentColor" stroke-width="1.8">'
+    '<path d="M13 13 5 6M13 13l9-5M13 13l-3 9"/><circle cx="13" cy="13" r="3.4" fill="currentColor"/>'
+    '<circle cx="5" cy="6" r="2.6"/><circle cx="22" cy="8" r="2.6"/><circle cx="10" cy="22" r="2.6"/></svg>'
+)
+
+
+def write_report(runs: Sequence[Run], path: Path) -> None:
+    """Write the page whole or not at all; only an earlier report is replaced."""
+    content = render(runs)
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        if path.exists() and not _is_report(path):
+            raise DataError(f"{path}: exists and is no report of fedkge; choose another file with --out")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(content, encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink()
+        raise DataError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _is_report(path: Path) -> bool:
+    with path.open("rb") as file:
+        return GENERATOR.encode() in file.read(2000)
+
+
+def render(runs: Sequence[Run]) -> str:
+    """The page as text; the same run folders give the same page."""
+    script = _plotly()
+    canvas = Canvas()
+    parts = sections(runs, canvas)
+    links = "".join(f'<li><a href="#s{i}">{escape(title)}</a></li>' for i, title in enumerate(parts))
+    body = "".join(
+        f'<section id="s{i}" aria-labelledby="h{i}"><h2 id="h{i}">{escape(title)}</h2>{content}</section>'
+        for i, (title, content) in enumerate(parts.items())
+    )
+    title = _title(runs)
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">
+{GENERATOR} {escape(fedkge.__version__)}">
+<title>{escape(title)}</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<header>
+<div class="brand">{LOGO}<span>fedkge report</span></div>
+<h1>{escape(title)}</h1>
+<p class="soft">{_subtitle(runs)}</p>
+<p class="finding">{finding(runs)}</p>
+{notices(runs)}
+{cards(runs)}
+<nav aria-label="Contents"><ul>{links}</ul></nav>
+</header>
+<main>
+{body}
+<noscript><p class="notice">The plots need JavaScript; the tables do not.</p></noscript>
+</main>
+<footer><p>Made by fedkge {escape(fedkge.__version__)} from run folders alone.
+This file needs no network and makes no requests: its policy forbids them.</p></footer>
+<script>{script}</script>
+<script type="application/json" id="figures">{canvas.json()}</script>
+<script>{SCRIPT}</script>
+</body>
+</html>
+"""
+
+
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise MissingPackage("plotly", "a report", "report") from None
+    source: str = get_plotlyjs()
+    return source.replace("</script", "<\\/script")
+
+
+def _title(runs: Sequence[Run]) -> str:
+    datasets = " and ".join(dict.fromkeys(Path(run.dataset).name for run in runs))
+    if len(runs) == 1:
+        return f"{runs[0].method} with {runs[0].model} on {datasets}"
+    return f"{len(runs)} runs on {datasets}"
+
+
+def _subtitle(runs: Sequence[Run]) -> str:
+    sites = len({site for run in runs for site in run.sites})
+    models = ", ".join(dict.fromkeys(run.model for run in runs))
+    seeds = ", ".join(dict.fromkeys(str(run.seed) for run in runs))
+    parts = [f"{sites} site{'s' * (sites != 1)}", escape(models), f"seed {escape(seeds)}"]
+    begun = [run.started for run in runs if run.started is not None]
+    days = sorted({datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d") for at in begun})
+    if days:
+        parts.append(f"run on <time>{days[0]}</time>" + (f" to <time>{days[-1]}</time>" if days[1:] else ""))
+    return " · ".join(parts)

@@ -1,0 +1,129 @@
+"""Numbers and tables as HTML; everything that comes from a run folder is escaped here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from fedkge.reports.tables import Row
+
+NOTHING = '<span class="none" title="not known">–</span>'
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table: which key, under which heading, written how."""
+
+    key: str
+    title: str
+    form: Callable[[Any], str]  #: gives HTML
+    note: str = ""  #: explains the heading
+    better: int = 0  #: 1: the highest is best; -1: the lowest; 0: neither
+    words: bool = False  #: text rather than numbers
+
+
+def words(value: Any) -> str:
+    """Text, escaped; a long name may be broken anywhere."""
+    if value is None:
+        return NOTHING
+    plain = str(value).lower() if isinstance(value, bool) else str(value)
+    text = escape(plain)
+    return text if len(plain) <= 24 else f'<span class="long">{text}</span>'
+
+
+def count(value: float) -> str:
+    """A whole number with thousands separators."""
+    return f"{value:,.0f}"
+
+
+def rank(value: float) -> str:
+    """A mean rank, to one digit."""
+    return f"{value:,.1f}"
+
+
+def share(value: float) -> str:
+    """A number between 0 and 1, to four digits."""
+    return f"{value:.4f}"
+
+
+def difference(value: float) -> str:
+    """Signed, so that colour is not all that tells gain from loss."""
+    kind = "gain" if value > 0 else "loss" if value < 0 else "even"
+    return f'<span class="{kind}">{"+" if value > 0 else "−" if value < 0 else "±"}{abs(value):.4f}</span>'
+
+
+def seconds(value: float) -> str:
+    """A duration in the units that people use."""
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def best_of_columns(rows: Sequence[Row], columns: Sequence[Column]) -> set[tuple[int, str]]:
+    """The best cell of each column that has a better end, when there is something to choose from."""
+    best: set[tuple[int, str]] = set()
+    for column in columns:
+        if column.better:
+            best |= _best([(i, column.key, row[column.key]) for i, row in enumerate(rows)], column.better)
+    return best
+
+
+def best_of_rows(rows: Sequence[Row], keys: Sequence[str]) -> set[tuple[int, str]]:
+    """The highest cell of each row among `keys`."""
+    best: set[tuple[int, str]] = set()
+    for i, row in enumerate(rows):
+        best |= _best([(i, key, row[key]) for key in keys], 1)
+    return best
+
+
+def _best(cells: Sequence[tuple[int, str, float | None]], better: int) -> set[tuple[int, str]]:
+    values = [value for _, _, value in cells if value is not None]
+    if len(values) < 2 or min(values) == max(values):
+        return set()
+    top = max(values) if better > 0 else min(values)
+    return {(i, key) for i, key, value in cells if value == top}
+
+
+def table(
+    rows: Sequence[Row],
+    columns: Sequence[Column],
+    caption: str,
+    *,
+    best: Container[tuple[int, str]] = (),
+    marked: Container[int] = (),
+    last_is_total: bool = False,
+) -> str:
+    """A table whose first column heads its rows; `marked` rows stand out, `best` cells are bold."""
+    head = "".join(
+        f'<th scope="col"{_words(column)}{_title(column.note)}>{escape(column.title)}</th>'
+        for column in columns
+    )
+    body = []
+    for i, row in enumerate(rows):
+        kinds = ["marked"] * (i in marked) + ["total"] * (last_is_total and i == len(rows) - 1)
+        cells = [f'<th scope="row">{columns[0].form(row[columns[0].key])}</th>']
+        for column in columns[1:]:
+            value = row[column.key]
+            shown = NOTHING if value is None else column.form(value)
+            if (i, column.key) in best:
+                shown = f'<strong title="best">{shown}</strong>'
+            cells.append(f"<td{_words(column)}>{shown}</td>")
+        kind = f' class="{" ".join(kinds)}"' if kinds else ""
+        body.append(f"<tr{kind}>{''.join(cells)}</tr>")
+    return (
+        f"<figure><figcaption>{escape(caption)}</figcaption>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div></figure>"
+    )
+
+
+def _words(column: Column) -> str:
+    return ' class="words"' if column.words else ""
+
+
+def _title(note: str) -> str:
+    return f' title="{escape(note)}"' if note else ""

@@ -1,0 +1,1 @@
+"""Where training runs: processes, files and clocks only here."""

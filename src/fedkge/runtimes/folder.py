@@ -1,0 +1,123 @@
+"""A run is a folder: configuration, journal, summary, checkpoints, and each site's tables."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedkge.config import read_toml, to_toml
+from fedkge.errors import ConfigError, DataError, suggest
+from fedkge.exports.files import load_embeddings, save_embeddings
+from fedkge.graphs.graph import Graph, Names
+from fedkge.models import Tables
+from fedkge.runtimes.experiment import Experiment
+from fedkge.runtimes.journal import Journal
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where one run keeps what it made."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path, experiment: Experiment, resume: bool) -> RunFolder:
+        """A new folder, or with `resume` one that the same experiment left."""
+        config = path / "config.toml"
+        text = to_toml(experiment.config())
+        if config.exists():
+            if not resume:
+                raise ConfigError(f"{path}: holds a run already; choose another folder or give --resume")
+            if config.read_text(encoding="utf-8") != text:
+                raise ConfigError(f"{config}: another experiment; a run is resumed with the same options")
+            return cls(path)
+        if resume:
+            raise ConfigError(f"{path}: no run to resume")
+        try:
+            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+            write_whole(config, text.encode())
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        if not (path / "config.toml").is_file():
+            raise DataError(f"{path}: not a run folder; expected one with config.toml, as `fedkge run` makes")
+        return cls(path)
+
+    @property
+    def journal(self) -> Journal:
+        return Journal(self.path / "run.jsonl")
+
+    def experiment(self) -> Experiment:
+        return Experiment.parse(read_toml(self.path / "config.toml"))
+
+    def sites(self) -> list[str]:
+        folder = self.path / "sites"
+        return sorted(site.name for site in folder.iterdir()) if folder.is_dir() else []
+
+    def save_site(self, site: str, tables: Tables, graph: Graph) -> None:
+        save_embeddings(tables, graph, self.path / "sites" / site, "safetensors")
+
+    def load_site(self, site: str) -> tuple[Tables, Names, Names]:
+        if site not in self.sites():
+            known = self.sites()
+            raise DataError(
+                f"{self.path}: no tables of a site named {site!r}{suggest(site, known)} "
+                f"(known: {', '.join(known) or 'none; has the run ended?'})"
+            )
+        return load_embeddings(self.path / "sites" / site)
+
+    def save_checkpoint(self, name: str, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Tensors and plain state under one name, whole or not at all."""
+        from safetensors.torch import save
+
+        content = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+        write_whole(self._checkpoint(name), save(content, metadata={"state": json.dumps(state)}))
+
+    def load_checkpoint(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        from safetensors import safe_open
+
+        path = self._checkpoint(name)
+        if not path.exists():
+            return None
+        with safe_open(path, framework="pt") as file:
+            state = json.loads(file.metadata()["state"])
+            return {key: file.get_tensor(key) for key in file.keys()}, state  # noqa: SIM118
+
+    def _checkpoint(self, name: str) -> Path:
+        return self.path / "checkpoints" / f"{name}.safetensors"
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        write_whole(self.path / "summary.json", json.dumps(summary, indent=2).encode())
+
+    def summary(self) -> dict[str, Any]:
+        path = self.path / "summary.json"
+        if not path.is_file():
+            raise DataError(f"{path}: no such file; has the run ended? `fedkge run --resume` goes on with it")
+        summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return summary
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it holds the old content or the new, never a part of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        with draft.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise DataError(
+            f"{path}: cannot be written: {error.strerror}; what was there before is kept"
+        ) from None

@@ -1,0 +1,37 @@
+"""Losses of one positive against its negatives: scores in, one number per statement out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from torch import Tensor
+
+from fedkge.kernels import contrast
+
+Loss: TypeAlias = Callable[[Tensor, float], Tensor]  #: scores [b, 1 + n], the true one first; option -> [b]
+
+
+def self_adversarial(scores: Tensor, temperature: float) -> Tensor:
+    """Sun et al. (2019): `-(log sigmoid(s+) + sum_j w_j log sigmoid(-s_j)) / 2`.
+
+    The weights `w = softmax(temperature s_j)` are detached.
+    """
+    return contrast(scores, temperature)
+
+
+def logistic(scores: Tensor, temperature: float) -> Tensor:
+    """The same with equal weights 1 / n."""
+    return contrast(scores, 0.0)
+
+
+def margin_ranking(scores: Tensor, margin: float) -> Tensor:
+    """Bordes et al. (2013): the mean over negatives of `max(0, margin - s+ + s_j)`."""
+    return (margin - scores[:, :1] + scores[:, 1:]).clamp_min(0).mean(-1)
+
+
+LOSSES: Mapping[str, Loss] = {
+    "self-adversarial": self_adversarial,
+    "logistic": logistic,
+    "margin": margin_ranking,
+}

@@ -1,0 +1,85 @@
+"""Optimisers over whole tables, as the papers use them, and a row-wise Adam for large ones."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedkge.kernels import Adam as AdamOptions
+from fedkge.kernels import Turn, backend
+from fedkge.models import Gradient
+
+
+class Optimizer(ABC):
+    """Steps one table from its gradient; `state` is all it remembers, as named tensors."""
+
+    rows_only: ClassVar[bool] = False  #: steps touched rows alone, so that a step's cost is the batch's
+    moments: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, table: Tensor, rate: float) -> None:
+        self.table, self.rate = table, rate
+        self.state = {name: torch.zeros_like(table) for name in self.moments}
+
+    @abstractmethod
+    def step(self, gradient: Gradient, turn: Turn) -> None: ...
+
+    def restart(self) -> None:
+        for moment in self.state.values():
+            moment.zero_()
+
+
+def dense(gradient: Gradient) -> Tensor:
+    """The whole table's gradient, which an optimiser that is not `rows_only` needs."""
+    if gradient.dense is None:
+        raise TypeError("this optimiser steps whole tables")
+    return gradient.dense
+
+
+class Adam(Optimizer):
+    """Kingma & Ba (2015) over the whole table: rows a batch did not touch still move by their momentum."""
+
+    moments = ("m", "v")
+
+    def step(self, gradient: Gradient, turn: Turn) -> None:
+        options = AdamOptions(self.rate)
+        kernels = backend(self.table.device)
+        kernels.adam_(self.table, dense(gradient), self.state["m"], self.state["v"], turn, options)
+
+
+class RowAdam(Adam):
+    """Adam of touched rows alone, as torch.optim.SparseAdam: other rows and their moments stay."""
+
+    rows_only = True
+
+    def step(self, gradient: Gradient, turn: Turn) -> None:
+        options = AdamOptions(self.rate)
+        kernels = backend(self.table.device)
+        kernels.adam_touched_(self.table, gradient.take(), self.state["m"], self.state["v"], turn, options)
+
+
+class AdaGrad(Optimizer):
+    """Duchi et al. (2011)."""
+
+    moments = ("squares",)
+
+    def step(self, gradient: Gradient, turn: Turn) -> None:
+        kernels = backend(self.table.device)
+        kernels.adagrad_(self.table, dense(gradient), self.state["squares"], turn, self.rate)
+
+
+class SGD(Optimizer):
+    """Plain gradient descent."""
+
+    def step(self, gradient: Gradient, turn: Turn) -> None:
+        backend(self.table.device).sgd_(self.table, dense(gradient), turn, self.rate)
+
+
+OPTIMIZERS: dict[str, type[Adam | RowAdam | AdaGrad | SGD]] = {
+    "adam": Adam,
+    "row-adam": RowAdam,
+    "adagrad": AdaGrad,
+    "sgd": SGD,
+}

@@ -1,0 +1,200 @@
+"""Optimiser steps: equal to plain torch on every backend, and to torch.optim over several steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedkge.kernels import Adam, Backend, Contribution, Similarity, Turn, backend, reference
+
+CLOSE = {torch.float64: {"rtol": 1e-11, "atol": 1e-13}, torch.float32: {"rtol": 1e-5, "atol": 1e-7}}
+ROWS, WIDTH = 13, 7
+Step = Callable[[Backend, dict[str, Tensor], Turn], None]
+
+
+@pytest.fixture(scope="module")
+def kernels(device: torch.device) -> Backend:
+    return backend(device)
+
+
+@pytest.fixture(params=[torch.float64, torch.float32], ids=["float64", "float32"])
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    return request.param
+
+
+def turn(ends: list[int], steps: list[int], active: list[bool], device: torch.device | str = "cpu") -> Turn:
+    return Turn(*(torch.tensor(x, device=device) for x in (ends, steps, active)))
+
+
+def numbers(dtype: torch.dtype, seed: int) -> dict[str, Tensor]:
+    """A table, its gradient, and what optimisers remember, under the names that torch.optim uses."""
+    random = torch.Generator().manual_seed(seed)
+    table, gradient, m, v = torch.randn(4, ROWS, WIDTH, generator=random, dtype=torch.float64).to(dtype)
+    return {"table": table, "gradient": gradient, "exp_avg": m, "exp_avg_sq": v.abs(), "sum": v.square()}
+
+
+def adam(kernels: Backend, x: dict[str, Tensor], now: Turn) -> None:
+    kernels.adam_(x["table"], x["gradient"], x["exp_avg"], x["exp_avg_sq"], now, Adam(rate=0.1))
+
+
+def adagrad(kernels: Backend, x: dict[str, Tensor], now: Turn) -> None:
+    kernels.adagrad_(x["table"], x["gradient"], x["sum"], now, 0.1)
+
+
+def sgd(kernels: Backend, x: dict[str, Tensor], now: Turn) -> None:
+    kernels.sgd_(x["table"], x["gradient"], now, 0.1)
+
+
+STEPS = [adam, adagrad, sgd]
+TURNS = [  # ends, steps, active
+    ([ROWS], [1], [True]),
+    ([ROWS], [100_000], [True]),
+    ([4, 4, 9, ROWS], [3, 5, 0, 7], [True, True, False, True]),  # the second site has no rows
+    ([1, ROWS], [2, 4], [False, True]),
+    ([5, ROWS], [0, 0], [False, False]),
+]
+
+
+@pytest.mark.parametrize("now", TURNS, ids=str)
+@pytest.mark.parametrize("step", STEPS)
+def test_step_equals_reference(
+    kernels: Backend,
+    device: torch.device,
+    dtype: torch.dtype,
+    step: Step,
+    now: tuple[list[int], list[int], list[bool]],
+) -> None:
+    expected = numbers(dtype, seed=1)
+    found = {name: tensor.to(device, copy=True) for name, tensor in expected.items()}
+    step(reference, expected, turn(*now))  # type: ignore[arg-type]
+    step(kernels, found, turn(*now, device=device))
+    for name, tensor in expected.items():
+        torch.testing.assert_close(
+            found[name].cpu(), tensor, **CLOSE[dtype], msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_inactive_sites_stay_as_they_are_and_gradients_are_cleared(
+    kernels: Backend, device: torch.device, dtype: torch.dtype, step: Step
+) -> None:
+    before = numbers(dtype, seed=2)
+    after = {name: tensor.to(device, copy=True) for name, tensor in before.items()}
+    step(kernels, after, turn([4, 9, ROWS], [3, 2, 8], [True, False, True], device))
+    assert not after.pop("gradient").any()
+    for name, tensor in after.items():
+        assert torch.equal(tensor[4:9].cpu(), before[name][4:9])
+    assert (after["table"].cpu() != before["table"]).sum() == WIDTH * (ROWS - 5)
+
+
+def optimizer(step: Step, table: Tensor) -> torch.optim.Optimizer:
+    if step is adam:
+        return torch.optim.Adam([table], lr=0.1)
+    return (torch.optim.Adagrad if step is adagrad else torch.optim.SGD)([table], lr=0.1)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_steps_equal_torch_optim(
+    kernels: Backend, device: torch.device, dtype: torch.dtype, step: Step
+) -> None:
+    """The gradients differ in size, so that a wrong constant cannot hide behind Adam's normalisation."""
+    theirs = numbers(dtype, seed=3)["table"].requires_grad_()
+    oracle = optimizer(step, theirs)
+    mine = {name: torch.zeros_like(t, device=device) for name, t in numbers(dtype, seed=3).items()}
+    mine["table"].copy_(theirs.detach())
+    for count in range(1, 7):
+        theirs.grad = numbers(dtype, seed=10 + count)["gradient"] * 10.0 ** (count % 3)
+        mine["gradient"].copy_(theirs.grad)
+        oracle.step()
+        step(kernels, mine, turn([ROWS], [count], [True], device))
+        torch.testing.assert_close(mine["table"].cpu(), theirs.detach(), **CLOSE[dtype])
+        for name, state in oracle.state[theirs].items():
+            if name in mine:
+                torch.testing.assert_close(mine[name].cpu(), state, **CLOSE[dtype])
+
+
+def contribution(kind: Similarity, table: Tensor, seed: int, rows: list[int]) -> Contribution:
+    """Two queries with three candidates each, and two extra rows, all among `rows`."""
+    random = torch.Generator().manual_seed(seed)
+    some = torch.tensor(rows)
+    index = some[torch.randint(len(rows), (2, 3), generator=random)]
+    ids = some[torch.randint(len(rows), (2,), generator=random)]
+    width = table.shape[1]
+    sizes = ((2, width), (2, 3), (2, width))
+    query, d_scores, values = (
+        torch.randn(size, generator=random, dtype=torch.float64).to(table.dtype) for size in sizes
+    )
+    scores = reference.forward(kind, query, table.cpu(), index)
+    parts = (query, index, scores, d_scores, ids, values)
+    return Contribution(kind, *(tensor.to(table.device) for tensor in parts))
+
+
+def even(x: Tensor, kind: Similarity) -> Tensor:
+    """Complex rows have an even width."""
+    return x[:, : WIDTH - (kind is Similarity.MODULUS)].contiguous()
+
+
+@pytest.mark.parametrize("kind", Similarity)
+@pytest.mark.parametrize(
+    "sites", [([ROWS], [4], [True]), ([4, 4, 9, ROWS], [3, 0, 0, 7], [True, False, False, True])]
+)
+def test_touched_step_equals_reference(
+    kernels: Backend,
+    device: torch.device,
+    dtype: torch.dtype,
+    kind: Similarity,
+    sites: tuple[list[int], list[int], list[bool]],
+) -> None:
+    """Rows of a site that takes no step now may be touched; they stay as they are."""
+    state = {name: even(x, kind) for name, x in numbers(dtype, seed=4).items()}
+    before = [state[name] for name in ("table", "exp_avg", "exp_avg_sq")]
+    expected, found = ([x.to(d, copy=True) for x in before] for d in ("cpu", device))
+    for kernel, (table, m, v), where in ((reference, expected, "cpu"), (kernels, found, device)):
+        part = contribution(kind, table, 5, [0, 2, 3, 5, 8, 12])
+        kernel.adam_touched_(table, part, m, v, turn(*sites, device=where), Adam(rate=0.1))
+    for mine, theirs, start in zip(found, expected, before, strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs, **CLOSE[dtype])
+        changed = (theirs != start).any(1).nonzero()[:, 0]
+        assert set(changed.tolist()) <= ({0, 2, 3, 5, 8, 12} if len(sites[0]) == 1 else {0, 2, 3, 12})
+        assert torch.equal((mine.cpu() != start).any(1).nonzero()[:, 0], changed)
+
+
+def test_touched_steps_equal_sparse_adam(kernels: Backend, device: torch.device, dtype: torch.dtype) -> None:
+    """torch adds epsilon before the bias correction and we after, as Adam does; a tiny one hides that."""
+    constants = Adam(rate=0.1, epsilon=1e-30)
+    theirs = numbers(dtype, seed=6)["table"].requires_grad_()
+    oracle = torch.optim.SparseAdam([theirs], lr=constants.rate, eps=constants.epsilon)
+    table = theirs.detach().to(device, copy=True)
+    m, v = torch.zeros_like(table), torch.zeros_like(table)
+    for count in range(1, 7):
+        touched = [[0, 2, 3], [2, 5, 12], [7]][count % 3]
+        part = contribution(Similarity.L2, theirs.detach(), 20 + count, touched)
+        rows, values = reference.touched(theirs.detach(), part)
+        theirs.grad = torch.sparse_coo_tensor(
+            rows[None], values, theirs.shape, is_coalesced=True, check_invariants=False
+        )
+        oracle.step()
+        on_device = contribution(Similarity.L2, table, 20 + count, touched)
+        kernels.adam_touched_(table, on_device, m, v, turn([ROWS], [count], [True], device), constants)
+        torch.testing.assert_close(table.cpu(), theirs.detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_touching_nothing_changes_nothing(kernels: Backend, device: torch.device) -> None:
+    start = numbers(torch.float64, seed=7)
+    table, m, v = (start[name].to(device, copy=True) for name in ("table", "exp_avg", "exp_avg_sq"))
+    none = table.new_empty(0, 0)
+    part = Contribution(
+        Similarity.DOT,
+        query=table.new_empty(0, WIDTH),
+        index=torch.empty(0, 0, dtype=torch.int64, device=device),
+        scores=none,
+        d_scores=none,
+        ids=torch.empty(0, dtype=torch.int64, device=device),
+        values=table.new_empty(0, WIDTH),
+    )
+    kernels.adam_touched_(table, part, m, v, turn([ROWS], [1], [True], device), Adam(rate=0.1))
+    for found, name in ((table, "table"), (m, "exp_avg"), (v, "exp_avg_sq")):
+        assert torch.equal(found.cpu(), start[name])

@@ -1,0 +1,110 @@
+"""The report in a real browser: every plot is drawn, in both schemes, and nothing else happens."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fedkge.reports.load import load_runs
+from run_folders import write_run
+
+pytest.importorskip("plotly", reason="the report needs plotly")
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here; Debian: apt-get install chromium")
+
+HOSTILE = "</script><script>alert(1)</script>"
+DARK = "--blink-settings=preferredColorScheme=0"
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Alone, together, and a run that has not ended; one site's name is an attack."""
+    from fedkge.reports.html import write_report
+
+    folder = tmp_path_factory.mktemp("runs")
+    sites = ["airline", "7", 'office of "R&D"', HOSTILE]
+    runs = [
+        write_run(folder / "single", sites=sites),
+        write_run(folder / "collective", "collective", sites=sites, level=0.4),
+        write_run(folder / "fede", "fede", sites=sites, ended=False, last=12),
+    ]
+    write_report(load_runs(runs), folder / "report.html")
+    return folder / "report.html"
+
+
+def browse(report: Path, profile: Path, *options: str) -> tuple[str, str]:
+    """What the browser printed, and what it logged."""
+    assert CHROMIUM is not None
+    command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
+    command += [f"--user-data-dir={profile}", "--virtual-time-budget=5000", "--window-size=1280,2400"]
+    done = subprocess.run(
+        [*command, *options, report.as_uri()], capture_output=True, text=True, timeout=120, check=True
+    )
+    return done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module", params=[(), (DARK,)], ids=["light", "dark"])
+def scheme(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def seen(report: Path, scheme: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The page as the browser has it after drawing, without its code; and the browser's log."""
+    probe = report.with_name("probe.html")
+    ask = "<script>document.title = JSON.stringify(performance.getEntriesByType('resource'))</script></body>"
+    probe.write_text(report.read_text(encoding="utf-8").replace("</body>", ask), encoding="utf-8")
+    dom, log = browse(probe, tmp_path_factory.mktemp("profile"), "--dump-dom", *scheme)
+    return re.sub(r"(<(script|style)[^>]*>).*?</\2>", r"\1", dom, flags=re.DOTALL), log
+
+
+def test_every_plot_is_drawn(seen: tuple[str, str]) -> None:
+    dom, log = seen
+    places = len(re.findall(r'class="plot[ "]', dom))
+    # 1 of sites, 5 of loss and 5 of validation (all, and one per site), 3 of sizes, 1 of overlap, 1 of time
+    assert places == 16
+    assert dom.count("js-plotly-plot") == places
+    assert len(re.findall(r'<svg class="main-svg"[^>]*>', dom)) >= places
+    assert "could not be drawn" not in dom
+    assert "CONSOLE" not in log  # neither errors nor what the page's policy had to forbid
+
+
+def test_plots_have_the_colours_of_the_scheme(seen: tuple[str, str], scheme: tuple[str, ...]) -> None:
+    from fedkge.reports import page
+
+    own, other = (page.DARK, page.LIGHT) if scheme else (page.LIGHT, page.DARK)
+    assert rgb(own, "s1") in seen[0]
+    assert rgb(other, "s1") not in seen[0]
+
+
+def rgb(scheme: str, name: str) -> str:
+    found = re.search(rf"--{name}: #(\w\w)(\w\w)(\w\w);", scheme)
+    assert found is not None
+    return "rgb({}, {}, {})".format(*(int(channel, 16) for channel in found.groups()))
+
+
+def test_names_are_shown_and_never_run(seen: tuple[str, str]) -> None:
+    dom, _ = seen
+    scripts = re.findall(r"<script[^>]*>", dom)
+    assert scripts == ["<script>", '<script type="application/json" id="figures">', "<script>", "<script>"]
+    assert "&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;" in dom  # in a table
+    ticks = re.findall(r"<text[^>]*>(.*?)</text>", dom)
+    assert any(tick.startswith("&lt;/script&gt;&lt;script") for tick in ticks)  # in a plot
+    assert "7" in ticks
+
+
+def test_the_page_asks_for_nothing(seen: tuple[str, str]) -> None:
+    """Neither a link to fetch, nor an entry in the browser's own list of what the page has loaded."""
+    dom, _ = seen
+    assert "<title>[]</title>" in dom
+    assert not re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', dom)
+
+
+def test_it_can_be_printed(report: Path, tmp_path: Path) -> None:
+    document = tmp_path / "report.pdf"
+    browse(report, tmp_path / "profile", f"--print-to-pdf={document}", DARK)
+    assert 3 <= len(re.findall(rb"/Type\s*/Page\b", document.read_bytes())) <= 20

@@ -1,0 +1,70 @@
+"""Names for parts: found by importing a package, missing with a suggestion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedkge.errors import ConfigError
+from fedkge.registry import Registry
+
+BASE = """
+from fedkge.registry import Registry
+SHAPES = Registry("shape", "{package}")
+"""
+PART = """
+from {package} import SHAPES
+@SHAPES.register("{name}")
+class Shape: ...
+"""
+
+
+@pytest.fixture
+def shapes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Registry[object]:
+    """A registry over a package with two modules, square and circle, made for one test."""
+    package = f"shapes_{request.node.name}"
+    folder = tmp_path / package
+    folder.mkdir()
+    (folder / "__init__.py").write_text(BASE.format(package=package))
+    for name in ("square", "circle"):
+        (folder / f"{name}.py").write_text(PART.format(package=package, name=name))
+    monkeypatch.syspath_prepend(tmp_path)
+    found: Registry[object] = __import__(package).SHAPES
+    return found
+
+
+def test_lists_every_module_of_its_package(shapes: Registry[object]) -> None:
+    assert list(shapes) == ["circle", "square"]
+
+
+def test_finds_a_class_and_its_name(shapes: Registry[object]) -> None:
+    square = shapes["square"]
+    assert square.__module__.endswith(".square")
+    assert shapes.name_of(square()) == "square"
+
+
+def test_unknown_name(shapes: Registry[object]) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^no shape is named 'sqare'; did you mean 'square'\? \(known: circle, square\)$"
+    ):
+        shapes["sqare"]
+
+
+def test_unknown_name_that_resembles_nothing(shapes: Registry[object]) -> None:
+    with pytest.raises(ConfigError, match=r"^no shape is named 'xyz' \(known: circle, square\)$"):
+        shapes["xyz"]
+
+
+def test_two_parts_of_one_name() -> None:
+    registry: Registry[object] = Registry("shape", "nowhere")
+    first, second = type("First", (), {}), type("Second", (), {})
+    assert registry.register("one")(first) is first
+    with pytest.raises(ValueError, match=r"Second.*First.*both named 'one'"):
+        registry.register("one")(second)
+
+
+def test_making_a_registry_imports_nothing() -> None:
+    Registry("shape", "a package that does not exist")
