@@ -17,6 +17,15 @@ with suppress(ModuleNotFoundError):  # a GPU machine may have torch and pytest a
     settings.load_profile("fedkge")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_kernel_thread() -> None:
+    """Kernels on one thread unless a test asks for more: processes would wait for each other's threads."""
+    if find_spec("numba") is not None:
+        import numba
+
+        numba.set_num_threads(1)
+
+
 @pytest.fixture(scope="session", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> object:
     """Every kind of device that has kernels of its own; one that is not here is skipped."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -122,7 +123,7 @@ def _plain(value: Any) -> Any:
 
 def override(config: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
     """`config` with `--set a.b=value` applied; a value is TOML, and a bare word is a string."""
-    result: dict[str, Any] = json.loads(json.dumps(config))
+    result = deepcopy(config)
     for assignment in assignments:
         dotted, equals, text = assignment.partition("=")
         if not equals:

@@ -44,11 +44,16 @@ class Registry(Generic[T]):
     def name_of(self, part: object) -> str:
         """The name that `part`'s class was registered under."""
         self._load()
-        return next(name for name, cls in self._classes.items() if cls is type(part))
+        for name, cls in self._classes.items():
+            if cls is type(part):
+                return name
+        raise ConfigError(
+            f"{type(part).__qualname__} is no registered {self.kind} (known: {', '.join(self)})"
+        )
 
     def _load(self) -> None:
         if not self._loaded:
-            self._loaded = True
             root = importlib.import_module(self.package)
             for module in pkgutil.iter_modules(root.__path__):
                 importlib.import_module(f"{self.package}.{module.name}")
+            self._loaded = True  # only now: after a failed import, the next use says why again

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,14 @@ CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here; Debian: apt-get install chromium")
 
 HOSTILE = "</script><script>alert(1)</script>"
+PROBE = """<script>
+  const width = () => document.querySelector("#plot0 .main-svg").getAttribute("width");
+  const seen = {loaded: performance.getEntriesByType("resource"), before: width()};
+  dispatchEvent(new Event("beforeprint"));
+  seen.printing = width();
+  dispatchEvent(new Event("afterprint"));
+  setTimeout(() => { seen.after = width(); document.title = JSON.stringify(seen); }, 1000);
+</script></body>"""
 DARK = "--blink-settings=preferredColorScheme=0"
 
 
@@ -56,8 +66,7 @@ def scheme(request: pytest.FixtureRequest) -> tuple[str, ...]:
 def seen(report: Path, scheme: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """The page as the browser has it after drawing, without its code; and the browser's log."""
     probe = report.with_name("probe.html")
-    ask = "<script>document.title = JSON.stringify(performance.getEntriesByType('resource'))</script></body>"
-    probe.write_text(report.read_text(encoding="utf-8").replace("</body>", ask), encoding="utf-8")
+    probe.write_text(report.read_text(encoding="utf-8").replace("</body>", PROBE), encoding="utf-8")
     dom, log = browse(probe, tmp_path_factory.mktemp("profile"), "--dump-dom", *scheme)
     return re.sub(r"(<(script|style)[^>]*>).*?</\2>", r"\1", dom, flags=re.DOTALL), log
 
@@ -100,8 +109,21 @@ def test_names_are_shown_and_never_run(seen: tuple[str, str]) -> None:
 def test_the_page_asks_for_nothing(seen: tuple[str, str]) -> None:
     """Neither a link to fetch, nor an entry in the browser's own list of what the page has loaded."""
     dom, _ = seen
-    assert "<title>[]</title>" in dom
+    assert told(dom)["loaded"] == []
     assert not re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', dom)
+
+
+def told(dom: str) -> dict[str, Any]:
+    """What the probe left in the title."""
+    found = re.search("<title>(.*?)</title>", dom)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def test_plots_fit_the_paper_and_then_the_screen_again(seen: tuple[str, str]) -> None:
+    found = told(seen[0])
+    assert int(found["printing"]) < 690  # pixels between the margins of A4
+    assert int(found["before"]) == int(found["after"]) > 900
 
 
 def test_it_can_be_printed(report: Path, tmp_path: Path) -> None:

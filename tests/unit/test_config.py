@@ -209,3 +209,16 @@ def test_read_toml_of_nothing(tmp_path: Path) -> None:
         config.read_toml(tmp_path / "run.toml")
     with pytest.raises(ConfigError, match="Is a directory"):
         config.read_toml(tmp_path)
+
+
+def test_overriding_copies(tmp_path: Path) -> None:
+    """What TOML can hold can be overridden around: dates, infinities, nested tables."""
+    path = tmp_path / "x.toml"
+    path.write_text("made = 2026-01-02\nbig = inf\n[a.b]\nlist = [1, 2]\n")
+    before = config.read_toml(path)
+    changed = config.override(before, ["a.b.c=3"])
+    assert changed["made"] == before["made"]
+    assert changed["a"]["b"] == {"list": [1, 2], "c": 3}
+    assert "c" not in before["a"]["b"]
+    changed["a"]["b"]["list"].append(4)
+    assert before["a"]["b"]["list"] == [1, 2]

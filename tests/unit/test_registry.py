@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,18 @@ def test_two_parts_of_one_name() -> None:
 
 def test_making_a_registry_imports_nothing() -> None:
     Registry("shape", "a package that does not exist")
+
+
+def test_a_class_that_was_never_registered(shapes: Registry[object]) -> None:
+    with pytest.raises(ConfigError, match=r"^\w*Path is no registered shape \(known: circle, square\)$"):
+        shapes.name_of(Path())
+
+
+def test_a_module_that_cannot_be_imported(shapes: Registry[object]) -> None:
+    """Every use says so, not only the first: the registry is not taken for complete."""
+    package = __import__(shapes.package)
+    (Path(package.__file__).parent / "broken.py").write_text("import a_package_that_does_not_exist")
+    importlib.invalidate_caches()
+    for _ in range(2):
+        with pytest.raises(ModuleNotFoundError, match="a_package_that_does_not_exist"):
+            list(shapes)

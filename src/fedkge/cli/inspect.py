@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,24 +33,27 @@ def evaluate(
 ) -> None:
     """Measure a run's tables again: ranks by any tie rule, by relation, or triple classification."""
     with command():
-        from fedkge.errors import ConfigError
-
-        for name, value, allowed in (
-            ("split", split, ("valid", "test")),
-            ("ties", ties, ("optimistic", "realistic", "pessimistic")),
-            ("types", types, ("none", "train", "openke")),
-        ):
-            if value not in allowed:
-                raise ConfigError(f"--{name}: expected one of {', '.join(allowed)}, got {value!r}")
+        _check("--split", split, ("valid", "test"))
+        _check("--ties", ties, ("optimistic", "realistic", "pessimistic"))
+        _check("--types", types, ("none", "train", "openke"))
         rows = []
         for site, tables, graph in _sites(run):
             if classify:
-                from fedkge.evaluation import classify as classification
-
-                rows.append({"site": site, **asdict(classification(tables, graph, seed=0, site=site))})
+                rows.append(_classified(site, tables, graph, with_thresholds=json))
             else:
                 rows += _ranked(site, tables, graph, split, ties, types, by_relation)
-        show(rows, json, f"{run}: {split}, {ties} ties")
+        title = "test, triple classification" if classify else f"{split}, {ties} ties"
+        show(rows, json, f"{run}: {title}")
+
+
+def _classified(site: str, tables: Tables, graph: Graph, with_thresholds: bool) -> dict[str, Any]:
+    from fedkge.evaluation import classify
+
+    found = classify(tables, graph, seed=0, site=site)
+    row = {name: getattr(found, name) for name in ("accuracy", "auc", "count", "without_valid")}
+    if with_thresholds:
+        row["thresholds"] = dict(zip(graph.relations, found.thresholds.tolist(), strict=True))
+    return {"site": site, **row}
 
 
 def _ranked(
@@ -97,14 +100,19 @@ def embeddings(
 ) -> None:
     """A site's rows by name, for other programs."""
     with command():
-        from fedkge.exports.files import save_embeddings
+        from fedkge.errors import DataError
+        from fedkge.exports.files import Format, save_embeddings
         from fedkge.exports.pykeen_files import save_pykeen
 
+        _check("--format", format, (*map(str, Format), "pykeen"))
         ((_, tables, graph),) = _sites(run, site)
-        if format == "pykeen":
-            files = save_pykeen(tables, graph, out)
-        else:
-            files = save_embeddings(tables, graph, out, format)
+        try:
+            if format == "pykeen":
+                files = save_pykeen(tables, graph, out)
+            else:
+                files = save_embeddings(tables, graph, out, format)
+        except OSError as error:
+            raise DataError(f"{out}: cannot be written: {error.strerror}") from None
         show([{"file": str(path), "bytes": path.stat().st_size} for path in files], json)
 
 
@@ -114,10 +122,7 @@ def list_(
 ) -> None:
     """What can be named in an experiment."""
     with command():
-        from fedkge.errors import ConfigError
-
-        if what not in ("models", "losses", "optimizers", "data"):
-            raise ConfigError(f"list: expected models, losses, optimizers or data, got {what!r}")
+        _check("list", what, ("models", "losses", "optimizers", "data"))
         show(_listed(what), json)
 
 
@@ -139,6 +144,15 @@ def _listed(what: str) -> list[dict[str, Any]]:
         "optimizers": OPTIMIZERS,
     }[what]
     return [{"name": name, "about": _first_line(part.__doc__)} for name, part in known.items()]
+
+
+def _check(where: str, value: str, allowed: Sequence[str]) -> None:
+    from fedkge.errors import ConfigError, suggest
+
+    if value not in allowed:
+        raise ConfigError(
+            f"{where}: expected one of {', '.join(allowed)}, got {value!r}{suggest(value, allowed)}"
+        )
 
 
 def _first_line(text: str | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,7 @@ from fedkge.cli.output import command, show
 if TYPE_CHECKING:
     import torch
 
+    from fedkge.runtimes.experiment import Experiment
     from fedkge.runtimes.local import Progress as At
     from fedkge.runtimes.local import Watch
 
@@ -38,7 +39,7 @@ def run(
     """Train an experiment and measure it; everything it made goes into one folder."""
     with command():
         folder = out or Path("runs") / config.stem
-        summary = _run(config, set_, folder, device, resume)
+        (summary,) = _run({folder: _experiment(config, set_)}, device, resume)
         _write_report([folder], folder / "report.html")
         if json:
             show([summary], True)
@@ -59,30 +60,52 @@ def compare(
     """Run one experiment by several methods with the same budget, and show them site by site."""
     with command():
         folder = out or Path("runs") / config.stem
-        names = [name.strip() for name in method.split(",") if name.strip()]
-        summaries = [
-            _run(config, [*set_, f'method.name="{name}"'], folder / name, device, resume) for name in names
-        ]
-        _write_report([folder / name for name in names], folder / "report.html")
+        experiments = {
+            folder / name: _experiment(config, [*set_, f'method.name="{name}"']) for name in _names(method)
+        }
+        summaries = _run(experiments, device, resume)
+        _write_report(list(experiments), folder / "report.html")
         show(_rows(summaries), json, f"{summaries[0]['dataset']}: test MRR, filtered, both sides")
         if not json:
             print(f"runs: {folder}    report: {folder / 'report.html'}")
 
 
-def _run(config: Path, assignments: list[str], folder: Path, device: str, resume: bool) -> dict[str, Any]:
+def _names(methods: str) -> list[str]:
+    from fedkge.errors import ConfigError
+
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    if not names:
+        raise ConfigError(f"--method: expected names, as in single,collective, got {methods!r}")
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"--method: {name} stands twice")
+    return names
+
+
+def _experiment(config: Path, assignments: list[str]) -> Experiment:
     from fedkge.config import override, read_toml
     from fedkge.runtimes.experiment import Experiment
+
+    return Experiment.parse(override(read_toml(config), assignments))
+
+
+def _run(experiments: Mapping[Path, Experiment], device: str, resume: bool) -> list[dict[str, Any]]:
+    """Train each in its folder, all on the same data; what stands in the way of one is said before any."""
     from fedkge.runtimes.folder import RunFolder
     from fedkge.runtimes.local import run
 
-    experiment = Experiment.parse(override(read_toml(config), assignments))
     on = _device(device)
-    federation = experiment.load()
-    # Comparing anew with --resume starts the runs that are not there yet.
-    exists = (folder / "config.toml").exists()
-    run_folder = RunFolder.create(folder, experiment, resume and exists)
-    with _progress(experiment.method.name) as watch:
-        return run(experiment, run_folder, on, federation, watch)
+    # With --resume, runs that are not there yet are started.
+    taken = {
+        folder: RunFolder.taken(folder, experiment, resume) for folder, experiment in experiments.items()
+    }
+    federation = next(iter(experiments.values())).load()
+    summaries = []
+    for folder, experiment in experiments.items():
+        run_folder = RunFolder.create(folder, experiment, taken[folder])
+        with _progress(experiment.method.name) as watch:
+            summaries.append(run(experiment, run_folder, on, federation, watch))
+    return summaries
 
 
 def _device(name: str) -> torch.device:

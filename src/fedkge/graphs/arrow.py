@@ -52,6 +52,8 @@ def read_fast(path: Path, dialect: Dialect, marks: bool) -> Statements | None:
     if "mark" in columns and confidential is None:
         return None
     statements = _coded(path, [table[role] for role in ROLES], confidential)
+    del table
+    pyarrow.default_memory_pool().release_unused()  # else the text of the file stays with the process
     names = statements.entities + statements.relations
     doubtful = "" in names or (dialect.quoted and '"' in "".join(names))
     return None if doubtful else statements
@@ -99,8 +101,13 @@ def _coded(path: Path, columns: list[Column], confidential: Mask | None) -> Stat
 def _by_appearance(column: Column) -> tuple[Codes, list[str]]:
     """The column as numbers, and its distinct names in the order of first appearance."""
     encoded = column.dictionary_encode()
-    codes = np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])
+    codes = np.concatenate([_plain(chunk.indices) for chunk in encoded.chunks])
     return codes, encoded.chunk(0).dictionary.to_pylist()
+
+
+def _plain(indices: Any) -> Codes:
+    """An int32 array without gaps, as numpy's; Arrow's own way would import pandas where it is installed."""
+    return np.frombuffer(indices.buffers()[1], np.int32, len(indices), 4 * indices.offset)
 
 
 def _marks(column: Column) -> Mask | None:

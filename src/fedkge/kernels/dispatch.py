@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from fedkge.errors import ConfigError, MissingPackage
 from fedkge.kernels.base import Adam, Contribution, Draw, Similarity, Turn
@@ -31,6 +32,7 @@ class Backend(Protocol):
     ) -> Tensor: ...
     def touched(self, table: Tensor, part: Contribution) -> tuple[Tensor, Tensor]: ...
     def accumulate_(self, gradient: Tensor, table: Tensor, part: Contribution) -> None: ...
+    def backward_both_(self, gradient: Tensor, table: Tensor, part: Contribution) -> Tensor: ...
     def contrast(self, scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]: ...
     def uniform(self, key: int, keys: Tensor, width: int, dtype: torch.dtype) -> Tensor: ...
     def order_keys(self, keys: Tensor, site: Tensor, local: Tensor, clock: tuple[int, int]) -> Tensor: ...
@@ -73,10 +75,15 @@ def similarity(
 
     With `sparse`, the table's gradient is a sparse tensor of the touched rows alone.
     """
-    if query.ndim != 2 or table.ndim != 2 or query.shape[1] != table.shape[1] or len(query) != len(index):
+    matrices = query.ndim == table.ndim == index.ndim == 2
+    if not matrices or query.shape[1] != table.shape[1] or len(query) != len(index):
         raise ValueError(f"query {list(query.shape)}, table {list(table.shape)}, index {list(index.shape)}")
     if kind is Similarity.MODULUS and table.shape[1] % 2:
         raise ValueError(f"rows of complex numbers have an even width, not {table.shape[1]}")
+    if index.device.type == "cpu" and index.numel():  # elsewhere, looking would wait for the device
+        low, high = index.aminmax()
+        if low < 0 or high >= len(table):
+            raise IndexError(f"index from {low} to {high}, but the table has {len(table)} rows")
     return cast(Tensor, _Similarity.apply(query, table, index, kind, sparse))  # type: ignore[no-untyped-call]
 
 
@@ -91,6 +98,7 @@ class _Similarity(torch.autograd.Function):
         return scores
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, d_scores: Tensor) -> tuple[Tensor | None, ...]:
         query, table, index, scores = (tensor.detach() for tensor in ctx.saved_tensors)
         kernels = backend(table.device)
@@ -126,6 +134,7 @@ class _Contrast(torch.autograd.Function):
         return losses
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, d_losses: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = ctx.saved_tensors
         return d_losses[:, None] * gradient, None

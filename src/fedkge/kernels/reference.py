@@ -62,6 +62,12 @@ def accumulate_(gradient: Tensor, table: Tensor, part: Contribution) -> None:
     gradient.index_add_(0, rows, values)
 
 
+def backward_both_(gradient: Tensor, table: Tensor, part: Contribution) -> Tensor:
+    """`accumulate_`; returns the gradient of the part's queries."""
+    accumulate_(gradient, table, part)
+    return backward_query(part.kind, part.query, table, part.index, part.scores, part.d_scores)
+
+
 def contrast(scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Losses [b] of positives scores[:, 0] against their negatives, and d losses / d scores [b, 1 + n].
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 
 import torch
 from torch import Tensor
@@ -106,7 +107,7 @@ class Distance(Model):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.margin < 0 or self.epsilon <= 0:
+        if not (0 <= self.margin < inf and 0 < self.epsilon < inf):
             raise ConfigError(f"margin, epsilon: expected >= 0 and > 0, got {self.margin}, {self.epsilon}")
 
     @property
@@ -114,7 +115,7 @@ class Distance(Model):
         return (self.margin + self.epsilon) / self.dim
 
     def initial(self, uniform: Tensor, axis: Axis) -> Tensor:
-        return (2 * uniform - 1) * self.range
+        return uniform.mul(2 * self.range).sub_(self.range)
 
     def finish(self, similarity: Tensor, relation: Tensor) -> Tensor:
         return self.margin + similarity
@@ -129,7 +130,7 @@ class Bilinear(Model):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.margin < 0 or self.epsilon <= 0:
+        if not (0 <= self.margin < inf and 0 < self.epsilon < inf):
             raise ConfigError(f"margin, epsilon: expected >= 0 and > 0, got {self.margin}, {self.epsilon}")
 
     @property
@@ -137,7 +138,8 @@ class Bilinear(Model):
         return Similarity.DOT
 
     def initial(self, uniform: Tensor, axis: Axis) -> Tensor:
-        return (2 * uniform - 1) * (self.margin + self.epsilon) / self.dim
+        reach = (self.margin + self.epsilon) / self.dim
+        return uniform.mul(2 * reach).sub_(reach)
 
 
 def norm_similarity(norm: int) -> Similarity:

@@ -33,6 +33,16 @@ class Gradient:
         else:
             backend(self.table.device).accumulate_(self.dense, self.table, part)
 
+    def add_pairs(self, part: Contribution) -> Tensor:
+        """`add`, and the gradient of the part's queries."""
+        kernels = backend(self.table.device)
+        if self.dense is not None:
+            return kernels.backward_both_(self.dense, self.table, part)
+        self._parts.append(part)
+        return kernels.backward_query(
+            part.kind, part.query, self.table, part.index, part.scores, part.d_scores
+        )
+
     def add_rows(self, ids: Tensor, values: Tensor) -> None:
         self.add(_rows(ids, values))
 
@@ -135,10 +145,15 @@ class Tables:
         return self.model.finish(similar, r)
 
     def _projected(self, query: Tensor, relation: Tensor, index: Tensor) -> Tensor:
-        """Candidates as each row's relation sees them, some queries at a time, computed again going back."""
+        """Candidates as each row's relation sees them, some queries at a time, computed again going back.
+
+        The last queries come first: going back, autograd takes the newest first, so that gradients are added
+        in the order of the queries, wherever the pieces end.
+        """
         per_query = max(1, index.shape[1] * max(self.entities.shape[1], query.shape[1]))
-        chunks = zip(*(x.split(max(1, CHUNK // per_query)) for x in (query, relation, index)), strict=True)
-        return torch.cat([checkpoint(self._some, *c, use_reentrant=False) for c in chunks])
+        pieces = (x.split(max(1, CHUNK // per_query))[::-1] for x in (query, relation, index))
+        scores = [checkpoint(self._some, *p, use_reentrant=False) for p in zip(*pieces, strict=True)]
+        return torch.cat(scores[::-1])
 
     def _some(self, query: Tensor, relation: Tensor, index: Tensor) -> Tensor:
         candidates = self.model.project(self.rows(Axis.ENTITY, index), relation[:, None])
@@ -177,7 +192,10 @@ class Tables:
         """The same for the rows that were touched, some at a time; ids may repeat."""
         table = self.table(axis)
         if self.model.constrain(table[:1], axis) is not None:
-            for ids in torch.cat([ids.flatten() for ids in touched]).split(max(1, CHUNK // table.shape[1])):
+            every = torch.cat([ids.flatten() for ids in touched])
+            if not table.is_cuda:  # constrained twice, a row may be rounded twice; a GPU would have to wait
+                every = every.unique()
+            for ids in every.split(max(1, CHUNK // table.shape[1])):
                 table[ids] = cast(Tensor, self.model.constrain(table[ids], axis))
 
 
@@ -206,14 +224,13 @@ class _Compare(torch.autograd.Function):
     ) -> Tensor:
         scores = backend(table.device).forward(kind, query, table, index)
         ctx.save_for_backward(query, index, scores)
-        ctx.table, ctx.kind, ctx.gradient = table, kind, gradient
+        ctx.kind, ctx.gradient = kind, gradient
         return scores
 
     @staticmethod
     def backward(ctx: Any, d_scores: Tensor) -> tuple[Tensor | None, ...]:
         query, index, scores = ctx.saved_tensors
         query, d_scores = query.detach(), d_scores.contiguous()
-        d_query = backend(query.device).backward_query(ctx.kind, query, ctx.table, index, scores, d_scores)
         none = query.new_empty(0, query.shape[1])
-        ctx.gradient.add(Contribution(ctx.kind, query, index, scores, d_scores, index.new_empty(0), none))
-        return d_query, None, None, None, None
+        part = Contribution(ctx.kind, query, index, scores, d_scores, index.new_empty(0), none)
+        return ctx.gradient.add_pairs(part), None, None, None, None

@@ -29,22 +29,28 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, experiment: Experiment, resume: bool) -> RunFolder:
         """A new folder, or with `resume` one that the same experiment left."""
-        config = path / "config.toml"
-        text = to_toml(experiment.config())
-        if config.exists():
-            if not resume:
-                raise ConfigError(f"{path}: holds a run already; choose another folder or give --resume")
-            if config.read_text(encoding="utf-8") != text:
-                raise ConfigError(f"{config}: another experiment; a run is resumed with the same options")
+        if cls.taken(path, experiment, resume):
             return cls(path)
         if resume:
             raise ConfigError(f"{path}: no run to resume")
         try:
             (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-            write_whole(config, text.encode())
+            write_whole(path / "config.toml", to_toml(experiment.config()).encode())
         except OSError as error:
             raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
         return cls(path)
+
+    @staticmethod
+    def taken(path: Path, experiment: Experiment, resume: bool) -> bool:
+        """Whether this experiment's run is there, to be resumed; a run that is in the way is an error."""
+        config = path / "config.toml"
+        if not config.exists():
+            return False
+        if not resume:
+            raise ConfigError(f"{path}: holds a run already; choose another folder or give --resume")
+        if config.read_text(encoding="utf-8") != to_toml(experiment.config()):
+            raise ConfigError(f"{config}: another experiment; a run is resumed with the same options")
+        return True
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -64,7 +70,13 @@ class RunFolder:
         return sorted(site.name for site in folder.iterdir()) if folder.is_dir() else []
 
     def save_site(self, site: str, tables: Tables, graph: Graph) -> None:
-        save_embeddings(tables, graph, self.path / "sites" / site, "safetensors")
+        from safetensors import SafetensorError
+
+        folder = self.path / "sites" / site
+        try:
+            save_embeddings(tables, graph, folder, "safetensors")
+        except (OSError, SafetensorError) as error:
+            raise DataError(f"{folder}: cannot be written: {error}; mend it and give --resume") from None
 
     def load_site(self, site: str) -> tuple[Tables, Names, Names]:
         if site not in self.sites():
@@ -83,14 +95,19 @@ class RunFolder:
         write_whole(self._checkpoint(name), save(content, metadata={"state": json.dumps(state)}))
 
     def load_checkpoint(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
 
         path = self._checkpoint(name)
         if not path.exists():
             return None
-        with safe_open(path, framework="pt") as file:
-            state = json.loads(file.metadata()["state"])
-            return {key: file.get_tensor(key) for key in file.keys()}, state  # noqa: SIM118
+        try:
+            with safe_open(path, framework="pt") as file:
+                state = json.loads(file.metadata()["state"])
+                return {key: file.get_tensor(key) for key in file.keys()}, state  # noqa: SIM118
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"{path}: not a checkpoint ({error}); delete it to train from the start"
+            ) from None
 
     def _checkpoint(self, name: str) -> Path:
         return self.path / "checkpoints" / f"{name}.safetensors"

@@ -20,12 +20,15 @@ class Journal:
 
     def write(self, event: str, **values: Any) -> None:
         line = json.dumps({"event": event, "time": round(time.time(), 3), **values}) + "\n"
-        with self.path.open("ab+") as file:
-            if file.tell() and not self._ends_whole():
-                line = "\n" + line  # a torn last line stays, on a line of its own
-            file.write(line.encode())
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with self.path.open("ab+") as file:
+                if file.tell() and not self._ends_whole():
+                    line = "\n" + line  # a torn last line stays, on a line of its own
+                file.write(line.encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be written: {error.strerror}") from None
 
     def _ends_whole(self) -> bool:
         with self.path.open("rb") as file:

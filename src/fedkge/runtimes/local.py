@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedkge.errors import DataError
 from fedkge.evaluation import Known, combined, metrics, rank
 from fedkge.graphs.graph import Federation, Graph, Ids, Split
 from fedkge.graphs.pool import pool
@@ -108,7 +109,10 @@ class CourseRun:
         if saved is None:
             return
         tensors, state = saved
-        for name, tensor in self._tensors().items():
+        own = self._tensors()
+        if {name: t.shape for name, t in tensors.items()} != {name: t.shape for name, t in own.items()}:
+            raise DataError(f"{self.folder.path}: the data of {self.course.name!r} has changed since the run")
+        for name, tensor in own.items():
             tensor.copy_(tensors[name])
         self.round = state["round"]
         self.stopping = Stopping(**state["stopping"])

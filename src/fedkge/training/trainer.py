@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import Literal, TypeAlias
 
 import torch
@@ -18,6 +19,8 @@ from fedkge.training.capture import Steps
 from fedkge.training.corpus import Corpus
 from fedkge.training.losses import LOSSES
 from fedkge.training.optimizers import OPTIMIZERS
+
+SIDES = ("both", *Side)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +56,17 @@ class Trainer:
     deterministic: bool = False  #: on a GPU: sums in a fixed order, slower; the CPU always does so
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch_size", 1), ("negatives", 1), ("temperature", 0)):
-            if getattr(self, name) < least:
+        numbers = {"epochs": 1, "batch_size": 1, "negatives": 1, "temperature": 0, "ranking_margin": 0}
+        for name, least in numbers.items():
+            if not least <= getattr(self, name) < inf:  # NaN is neither
                 raise ConfigError(f"{name}: expected at least {least}, got {getattr(self, name)}")
-        if self.lr <= 0:
-            raise ConfigError(f"lr: expected more than 0, got {self.lr}")
-        for name, known in (("loss", LOSSES), ("optimizer", OPTIMIZERS)):
+        if not 0 < self.lr < inf:
+            raise ConfigError(f"lr: expected a number above 0, got {self.lr}")
+        for name, known in (("loss", LOSSES), ("optimizer", OPTIMIZERS), ("sides", SIDES)):
             value = getattr(self, name)
             if value not in known:
                 raise ConfigError(
-                    f"{name}: no {name} is named {value!r}{suggest(value, known)} (known: {', '.join(known)})"
+                    f"{name}: expected one of {', '.join(known)}, got {value!r}{suggest(value, known)}"
                 )
 
     @property
@@ -182,7 +186,7 @@ class Training:
     def _batch(self, count: int, side: Side) -> Batch:
         corpus, trainer = self.corpus, self.trainer
         arange = torch.arange(count, device=self.clock.device)
-        slots = self.starts[self.clock[0] // len(trainer.turns)] + arange
+        slots = self.starts[self.clock[:1] // len(trainer.turns)] + arange
         chosen = self.schedule[side][slots]
         h, r, t = corpus.triples[chosen].unbind(-1)
         anchor, target = (h, t) if side is Side.TAIL else (t, h)

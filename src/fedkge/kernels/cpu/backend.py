@@ -53,6 +53,11 @@ def accumulate_(gradient: Tensor, table: Tensor, part: Contribution) -> None:
     similarity.backward_table(*_factors(table, part), *groups, gradient.numpy(), True)
 
 
+def backward_both_(gradient: Tensor, table: Tensor, part: Contribution) -> Tensor:
+    accumulate_(gradient, table, part)
+    return backward_query(part.kind, part.query, table, part.index, part.scores, part.d_scores)
+
+
 def _factors(table: Tensor, part: Contribution) -> tuple[object, ...]:
     arrays = map(_rows, (part.scores, part.d_scores, part.values))
     return int(part.kind), _rows(part.query), table.detach().numpy(), part.index.shape[1], *arrays

@@ -7,12 +7,44 @@ time, and a resumed run would not repeat the first.
 
 from __future__ import annotations
 
-from functools import partial
+import hashlib
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
 
 import numba
 
+from fedkge import randomness
+
 SUMS = {"reassoc", "contract", "arcp", "nsz", "afn"}
+
+
+@cache
+def sources() -> str:
+    """A digest of everything that kernels are compiled from."""
+    files = [*sorted(Path(__file__).parent.glob("*.py")), Path(randomness.__file__)]
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def _cached(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """`numba.njit`, cached on disk for as long as no kernel's source changes.
+
+    numba by itself looks at the file of the function alone, and would go on with old code of the functions
+    it calls from other files, and with old options of this one.
+    """
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        dispatcher = numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+        file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+        if file is not None:  # None with NUMBA_DISABLE_JIT
+            file._source_stamp = sources()
+        return dispatcher
+
+    return compiled
+
+
 inline = partial(numba.njit, inline="always", error_model="numpy")  # rounds as the function it stands in
-serial = partial(numba.njit, fastmath=SUMS, cache=True, nogil=True, error_model="numpy")
-parallel = partial(numba.njit, fastmath=SUMS, cache=True, nogil=True, parallel=True, error_model="numpy")
-elementwise = partial(numba.njit, cache=True, nogil=True, parallel=True, error_model="numpy")
+serial = partial(_cached, fastmath=SUMS)
+parallel = partial(_cached, fastmath=SUMS, parallel=True)
+elementwise = partial(_cached, parallel=True)

@@ -84,12 +84,12 @@ def adam_touched(
     for chunk in numba.prange(chunks):
         first = np.searchsorted(starts[:groups], chunk * total // chunks)
         last = np.searchsorted(starts[:groups], (chunk + 1) * total // chunks)
-        g = np.empty(table.shape[1], table.dtype)
+        gradient = np.empty(table.shape[1], table.dtype)
+        g, four = np.empty(4, table.dtype), np.empty(4, np.int64)
         for k in range(first, last):
             i, s = rows[k], site[k]
             if not active[s]:
                 continue
-            row_gradient(
-                kind, query, table[i], n, scores, d_scores, values, order[starts[k] : starts[k + 1]], g
-            )
-            adam_row(table[i], m[i], v[i], g, constants, c1[s], c2[s])
+            positions = order[starts[k] : starts[k + 1]]
+            row_gradient(kind, query, table[i], n, scores, d_scores, values, positions, g, four, gradient)
+            adam_row(table[i], m[i], v[i], gradient, constants, c1[s], c2[s])

@@ -57,14 +57,13 @@ def _pick(bits, first, size, known, lo, hi):
     if answers >= size:  # nothing but answers: filtering is impossible
         return first + np.int64((bits * np.uint64(size)) >> HALF)
     u = np.int64((bits * np.uint64(size - answers)) >> HALF)
-    left, right = lo, hi
-    while left < right:
-        middle = (left + right) // 2
-        if known[middle] <= u:
-            left = middle + 1
-        else:
-            right = middle
-    return first + u + (left - lo)
+    at, length = lo, answers  # a search without branches: which half is random
+    while length > 1:
+        half = length >> 1
+        at += half * (known[at + half - 1] <= u)
+        length -= half
+    at += length * (known[min(at, hi - 1)] <= u) if answers else 0
+    return first + u + (at - lo)
 
 
 @parallel()

@@ -1,6 +1,7 @@
 """Indexed similarity on the CPU: forward, and backward by the owner of each row.
 
-One pass per query keeps the query in L1 and streams candidate rows; nothing of size [b, n, width] exists.
+One pass per query keeps the query in L1 and streams candidate rows, four at a time; nothing of size
+[b, n, width] exists.
 The table's gradient is computed row by row: positions are grouped by the row they name (see `grouping`),
 one thread owns a row and adds its contributions in a fixed order, so that sums do not depend on threads.
 """
@@ -10,119 +11,16 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from fedkge.kernels.cpu.compile import parallel, serial
+from fedkge.kernels.cpu.compile import inline, parallel, serial
+from fedkge.kernels.cpu.prefetch import AHEAD, ask
 
 L1, L2, MODULUS, DOT = 0, 1, 2, 3
 BLOCK = 16  #: rows that all_scores keeps in the cache while the queries pass by
 
 
-@serial()
-def pair(kind, q, e):
-    """The similarity of two rows."""
-    width = q.shape[0]
-    total = q.dtype.type(0)
-    if kind == L1:
-        for d in range(width):
-            total -= abs(q[d] - e[d])
-    elif kind == L2:
-        for d in range(width):
-            total += (q[d] - e[d]) * (q[d] - e[d])
-        total = -np.sqrt(total)
-    elif kind == MODULUS:
-        half = width // 2
-        for d in range(half):
-            x, y = q[d] - e[d], q[half + d] - e[half + d]
-            total -= np.sqrt(x * x + y * y)
-    else:
-        for d in range(width):
-            total += q[d] * e[d]
-    return total
-
-
-@serial()
-def pull(kind, q, e, score, g, out):
-    """Add g * d similarity / d q to `out`; at zero distance the gradient is zero."""
-    width = q.shape[0]
-    zero, one = q.dtype.type(0), q.dtype.type(1)
-    if kind == L1:
-        for d in range(width):
-            out[d] += (-g if q[d] > e[d] else zero) + (g if q[d] < e[d] else zero)
-    elif kind == L2:
-        step = g / score if score < zero else zero
-        for d in range(width):
-            out[d] += step * (q[d] - e[d])
-    elif kind == MODULUS:
-        half = width // 2
-        for d in range(half):
-            x, y = q[d] - e[d], q[half + d] - e[half + d]
-            square = x * x + y * y
-            step = -g * (one / np.sqrt(square)) if square > zero else zero
-            out[d] += step * x
-            out[half + d] += step * y
-    else:
-        for d in range(width):
-            out[d] += g * e[d]
-
-
-@parallel()
-def forward(kind, query, table, index, scores):  # [b, w], [e, w], [b, n], [b, n]
-    for i in numba.prange(index.shape[0]):
-        q = query[i]
-        for j in range(index.shape[1]):
-            scores[i, j] = pair(kind, q, table[index[i, j]])
-
-
-@parallel()
-def backward_query(kind, query, table, index, scores, d_scores, d_query):
-    for i in numba.prange(index.shape[0]):
-        q, out = query[i], d_query[i]
-        out[:] = 0
-        for j in range(index.shape[1]):
-            pull(kind, q, table[index[i, j]], scores[i, j], d_scores[i, j], out)
-
-
-@serial()
-def row_gradient(kind, query, table_row, n, scores, d_scores, values, positions, out):
-    """`out` = the gradient of one table row from all positions that name it.
-
-    A position below b * n is a candidate, one above is a row of `values` added as it is.
-    """
-    out[:] = 0
-    pairs = query.shape[0] * n
-    for position in positions:
-        if position < pairs:
-            i, j = position // n, position % n
-            pull(kind, table_row, query[i], scores[i, j], d_scores[i, j], out)  # similarities are symmetric
-        else:
-            extra = values[position - pairs]
-            for d in range(out.shape[0]):
-                out[d] += extra[d]
-
-
-@parallel()
-def backward_table(kind, query, table, n, scores, d_scores, values, rows, starts, order, out, dense):
-    """Gradient rows: added to `out[row]` when dense, else written to `out[k]` for the k-th distinct row."""
-    groups = rows.shape[0]
-    chunks = min(groups, 256)
-    total = order.shape[0]
-    for chunk in numba.prange(chunks):
-        first = np.searchsorted(starts[:groups], chunk * total // chunks)
-        last = np.searchsorted(starts[:groups], (chunk + 1) * total // chunks)
-        gradient = np.empty(table.shape[1], table.dtype)
-        for k in range(first, last):
-            positions = order[starts[k] : starts[k + 1]]
-            if dense:
-                row_gradient(kind, query, table[rows[k]], n, scores, d_scores, values, positions, gradient)
-                target = out[rows[k]]
-                for d in range(target.shape[0]):
-                    target[d] += gradient[d]
-            else:
-                row_gradient(kind, query, table[rows[k]], n, scores, d_scores, values, positions, out[k])
-
-
-@serial()
+@inline()
 def four(kind, q, a, b, c, d):
-    """One row against four, for L1, L2 and MODULUS: a number of `q` is loaded once for all of them."""
+    """The similarities of one row with four: a number of `q` is loaded once for all of them."""
     width = q.shape[0]
     s = t = u = v = q.dtype.type(0)
     if kind == MODULUS:
@@ -140,6 +38,13 @@ def four(kind, q, a, b, c, d):
             t -= abs(x - b[k])
             u -= abs(x - c[k])
             v -= abs(x - d[k])
+    elif kind == DOT:
+        for k in range(width):
+            x = q[k]
+            s += x * a[k]
+            t += x * b[k]
+            u += x * c[k]
+            v += x * d[k]
     else:
         for k in range(width):
             x = q[k]
@@ -149,6 +54,136 @@ def four(kind, q, a, b, c, d):
             v += (x - d[k]) * (x - d[k])
         s, t, u, v = -np.sqrt(s), -np.sqrt(t), -np.sqrt(u), -np.sqrt(v)
     return s, t, u, v
+
+
+@inline()
+def _sign(x, e, g):
+    """g * d -|x - e| / d x; zero at zero distance."""
+    zero = type(g)(0)
+    return (-g if x > e else zero) + (g if x < e else zero)
+
+
+@inline()
+def _turn(x, y, e, f, g):
+    """What g * d -|(x + iy) - (e + if)| multiplies the differences with; zero at zero distance."""
+    square = (x - e) * (x - e) + (y - f) * (y - f)
+    return -g / np.sqrt(square) if square > 0 else type(g)(0)
+
+
+@inline()
+def pull(kind, q, a, b, c, d, g, out):
+    """Add the sum of g[i] * d similarity(q, row i) / d q over four rows to `out`."""
+    width = q.shape[0]
+    g0, g1, g2, g3 = g[0], g[1], g[2], g[3]
+    if kind == L1:
+        for k in range(width):
+            x = q[k]
+            out[k] += (_sign(x, a[k], g0) + _sign(x, b[k], g1)) + (_sign(x, c[k], g2) + _sign(x, d[k], g3))
+    elif kind == L2:  # g is divided by the similarity already
+        for k in range(width):
+            x = q[k]
+            out[k] += g0 * (x - a[k]) + g1 * (x - b[k]) + g2 * (x - c[k]) + g3 * (x - d[k])
+    elif kind == MODULUS:
+        half = width // 2
+        for k in range(half):
+            m = half + k
+            x, y = q[k], q[m]
+            s, t = _turn(x, y, a[k], a[m], g0), _turn(x, y, b[k], b[m], g1)
+            u, v = _turn(x, y, c[k], c[m], g2), _turn(x, y, d[k], d[m], g3)
+            out[k] += s * (x - a[k]) + t * (x - b[k]) + u * (x - c[k]) + v * (x - d[k])
+            out[m] += s * (y - a[m]) + t * (y - b[m]) + u * (y - c[m]) + v * (y - d[m])
+    else:
+        for k in range(width):
+            out[k] += g0 * a[k] + g1 * b[k] + g2 * c[k] + g3 * d[k]
+
+
+@inline()
+def _factor(kind, score, g):
+    """What `pull` multiplies with: L2's gradient is the difference over the distance, which is -score."""
+    if kind == L2:
+        return g / score if score < 0 else type(g)(0)
+    return g
+
+
+@parallel()
+def forward(kind, query, table, index, scores):  # [b, w], [e, w], [b, n], [b, n]
+    last = index.shape[1] - 1
+    for i in numba.prange(index.shape[0]):
+        for j in range(0, last + 1, 4):
+            for soon in range(j + AHEAD, j + AHEAD + 4):
+                ask(table, index[i, min(soon, last)])
+            k, m, n = min(j + 1, last), min(j + 2, last), min(j + 3, last)
+            a, b, c, d = table[index[i, j]], table[index[i, k]], table[index[i, m]], table[index[i, n]]
+            scores[i, j], scores[i, k], scores[i, m], scores[i, n] = four(kind, query[i], a, b, c, d)
+
+
+@parallel()
+def backward_query(kind, query, table, index, scores, d_scores, d_query):
+    n = index.shape[1]
+    for i in numba.prange(index.shape[0]):
+        out, g, rows = d_query[i], np.zeros(4, query.dtype), np.zeros(4, np.int64)
+        out[:] = 0
+        for start in range(0, n, 4):
+            for soon in range(start + AHEAD, start + AHEAD + 4):
+                ask(table, index[i, min(soon, n - 1)])
+            for k in range(4):
+                j = min(start + k, n - 1)
+                rows[k] = index[i, j]
+                g[k] = _factor(kind, scores[i, j], d_scores[i, j]) if start + k < n else 0
+            pull(kind, query[i], table[rows[0]], table[rows[1]], table[rows[2]], table[rows[3]], g, out)
+
+
+@inline()
+def _row_gradient(kind, query, table_row, n, scores, d_scores, values, positions, g, rows, out):
+    """Add to `out` the gradient of one table row from all positions (ascending) that name it.
+
+    A position below b * n is a candidate, one above is a row of `values` added as it is. Similarities are
+    symmetric: to the row, its queries are candidates. `g` and `rows` have place for four.
+    """
+    pairs = query.shape[0] * n
+    total = positions.shape[0]
+    while total > 0 and positions[total - 1] >= pairs:
+        total -= 1
+    for start in range(0, total, 4):
+        for k in range(4):
+            position = positions[min(start + k, total - 1)]
+            i, j = position // n, position % n
+            rows[k] = i
+            g[k] = _factor(kind, scores[i, j], d_scores[i, j]) if start + k < total else 0
+        pull(kind, table_row, query[rows[0]], query[rows[1]], query[rows[2]], query[rows[3]], g, out)
+    for position in positions[total:]:
+        extra = values[position - pairs]
+        for d in range(out.shape[0]):
+            out[d] += extra[d]
+
+
+@serial()
+def row_gradient(kind, query, table_row, n, scores, d_scores, values, positions, g, rows, out):
+    """`out` = `_row_gradient`, for callers that are compiled otherwise."""
+    out[:] = 0
+    _row_gradient(kind, query, table_row, n, scores, d_scores, values, positions, g, rows, out)
+
+
+@parallel()
+def backward_table(kind, query, table, n, scores, d_scores, values, rows, starts, order, out, dense):
+    """Gradient rows: added to `out[row]` when dense, else written to `out[k]` for the k-th distinct row.
+
+    When dense, `values` are added one after another to what is there, so that it does not matter to their sum
+    in how many calls they come: stacked sites cut their batches elsewhere than one alone.
+    """
+    groups = rows.shape[0]
+    chunks = min(groups, 256)
+    total = order.shape[0]
+    for chunk in numba.prange(chunks):
+        first = np.searchsorted(starts[:groups], chunk * total // chunks)
+        last = np.searchsorted(starts[:groups], (chunk + 1) * total // chunks)
+        g, four_rows = np.empty(4, table.dtype), np.empty(4, np.int64)
+        for k in range(first, last):
+            row, positions = table[rows[k]], order[starts[k] : starts[k + 1]]
+            target = out[rows[k] if dense else k]
+            if not dense:
+                target[:] = 0
+            _row_gradient(kind, query, row, n, scores, d_scores, values, positions, g, four_rows, target)
 
 
 @parallel()

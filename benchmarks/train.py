@@ -1,0 +1,153 @@
+"""How fast a site trains, beside PyKEEN's training loop: one JSON line per model.
+
+    FEDKGE_DATA=... python benchmarks/train.py --model transe --model rotate --model complex
+
+Both train FB15k-237-C3's site 2 with batches of 1024 statements, 256 negatives each, dim 256 and Adam over
+whole tables, in this process, taking turns; a statement counts once with its 256 negatives. PyKEEN's loss is
+its self-adversarial one (NSSALoss), its negatives are not filtered (ours are), its RotatE and ComplEx are its
+own. Memory is each one's own process's peak, the imports included. On a CUDA device only we are measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedkge.graphs.files import read_graph
+from fedkge.graphs.graph import Graph
+from fedkge.models import MODELS, Tables
+from fedkge.randomness import name_keys
+from fedkge.training import Corpus, Trainer, Training
+
+BATCH, NEGATIVES, DIM, TURNS = 1024, 256, 256, 3
+PYKEENS = {"transe": "TransE", "rotate": "RotatE", "complex": "ComplEx"}
+
+
+def first_tables(name: str, graph: Graph, device: str) -> Tables:
+    keys = [torch.from_numpy(name_keys(names).view(np.int64)) for names in (graph.entities, graph.relations)]
+    return Tables.create(MODELS[name](dim=DIM), keys[0], keys[1], 0, device)
+
+
+def ours(name: str, graph: Graph, device: str) -> Callable[[], float]:
+    """A function that trains some steps (a whole epoch on a GPU) and gives statements per second."""
+    tables = first_tables(name, graph, device)
+    training = Training(
+        Trainer(batch_size=BATCH, negatives=NEGATIVES, lr=1e-4), tables, Corpus.of({"2": graph}, 0, device)
+    )
+    if device == "cpu":
+        training.counts = training.counts[:20]
+    training.run(0, 2)  # compiles, and captures
+    epoch = iter(range(2, 1000))
+
+    def measure() -> float:
+        if device == "cuda":
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        training.run(next(epoch), 1)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return 2 * sum(training.counts) / (time.perf_counter() - start)
+
+    return measure
+
+
+def pykeens(name: str, graph: Graph) -> Callable[[], float]:
+    """A function that trains two batches of PyKEEN's and gives statements per second."""
+    from pykeen.losses import NSSALoss
+    from pykeen.models import model_resolver
+    from pykeen.sampling import BasicNegativeSampler
+    from pykeen.training import SLCWATrainingLoop
+    from pykeen.triples import TriplesFactory
+
+    def factory(triples: np.ndarray) -> TriplesFactory:
+        ids = {name: i for i, name in enumerate(graph.entities)}, {n: i for i, n in enumerate(graph.relations)}
+        return TriplesFactory(torch.from_numpy(triples), *ids)
+
+    options = {"scoring_fct_norm": 1} if name == "transe" else {}
+    part = factory(graph.train[: 2 * BATCH])
+    whole = factory(graph.train)
+    model = model_resolver.make(
+        PYKEENS[name], triples_factory=whole, embedding_dim=DIM, loss=NSSALoss(margin=9.0), random_seed=0, **options
+    )
+    loop = SLCWATrainingLoop(
+        model=model,
+        triples_factory=part,
+        optimizer=torch.optim.Adam(model.get_grad_params(), lr=1e-4),
+        negative_sampler=BasicNegativeSampler,
+        negative_sampler_kwargs={"num_negs_per_pos": NEGATIVES},
+    )
+
+    def measure() -> float:
+        start = time.perf_counter()
+        loop.train(part, num_epochs=1, batch_size=BATCH, use_tqdm=False, use_tqdm_batch=False)
+        return 2 * BATCH / (time.perf_counter() - start)
+
+    return measure
+
+
+def own_peak() -> float:
+    """Gigabytes; of this program alone (getrusage would count the one that started it)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
+
+
+def peak(name: str, who: str) -> float:
+    """Gigabytes that one of the two takes in a process of its own."""
+    asked = [sys.executable, __file__, "--model", name, "--memory", who]
+    return float(subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()[-1])
+
+
+def compare(name: str, graph: Graph) -> dict[str, object]:
+    our, their = ours(name, graph, "cpu"), pykeens(name, graph)
+    their()
+    speeds = [(our(), their()) for _ in range(TURNS)]
+    ratio = statistics.median(a / b for a, b in speeds)
+    memory = {who: peak(name, who) for who in ("ours", "pykeen")}
+    return {
+        "name": f"train-{name}",
+        "ours_per_s": round(statistics.median(a for a, _ in speeds)),
+        "pykeen_per_s": round(statistics.median(b for _, b in speeds)),
+        "ratio": round(ratio, 1),
+        "ours_gb": round(memory["ours"], 2),
+        "pykeen_gb": round(memory["pykeen"], 2),
+        "memory_ratio": round(memory["ours"] / memory["pykeen"], 3),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", action="append", choices=sorted(PYKEENS))
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--memory", choices=("ours", "pykeen"), help="print one's own peak memory")
+    asked = parser.parse_args()
+    if "FEDKGE_DATA" not in os.environ:
+        sys.exit("set FEDKGE_DATA to the folder that holds fb15k-237-C3")
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    graph = read_graph(Path(os.environ["FEDKGE_DATA"]) / "fb15k-237-C3" / "2")
+    for name in asked.model or PYKEENS:
+        if asked.memory:
+            (ours(name, graph, "cpu") if asked.memory == "ours" else pykeens(name, graph))()
+            print(own_peak())
+        elif asked.device == "cuda":
+            measure = ours(name, graph, "cuda")
+            speed = statistics.median(measure() for _ in range(TURNS))
+            print(json.dumps({"name": f"gpu-train-{name}", "ours_per_s": round(speed)}), flush=True)
+        else:
+            print(json.dumps(compare(name, graph)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""A run's folder: made once, resumed by the same experiment alone, and never holding half a file."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedkge.config import read_toml
+from fedkge.errors import ConfigError, DataError
+from fedkge.models import MODELS
+from fedkge.runtimes.experiment import Data, Evaluate, Experiment
+from fedkge.runtimes.folder import RunFolder, write_whole
+from fedkge.training import Trainer
+from small_graphs import first_tables, random_graph
+
+EXPERIMENT = Experiment(
+    model=MODELS["transr"](dim=4),
+    data=Data(path=Path("some/where"), ratio="8:1:1"),
+    seed=3,
+    trainer=Trainer(lr=0.01),
+)
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fsync(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.rglob("*")}
+
+
+def test_configuration_is_complete_and_reads_back(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", EXPERIMENT, resume=False)
+    assert RunFolder.open(tmp_path / "run").experiment() == EXPERIMENT
+    written = read_toml(folder.path / "config.toml")
+    assert written["model"] == {"name": "transr", "dim": 4, "margin": 1.0, "epsilon": 2.0, "norm": 2}
+    assert written["trainer"]["negatives"] == 256
+    assert written["evaluate"] == {"every": 5, "patience": 3, "rule": "patience"}
+    assert written["data"] == {"path": "some/where", "ratio": "8:1:1", "strict": False}
+
+
+def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path, EXPERIMENT, resume=False)
+    with pytest.raises(ConfigError, match=r"holds a run already; choose another folder or give --resume$"):
+        RunFolder.create(tmp_path, EXPERIMENT, resume=False)
+    assert RunFolder.create(tmp_path, EXPERIMENT, resume=True).path == tmp_path
+
+
+def test_only_the_same_experiment_resumes(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path, EXPERIMENT, resume=False)
+    before = (tmp_path / "config.toml").read_bytes()
+    for other in (replace(EXPERIMENT, seed=4), replace(EXPERIMENT, trainer=Trainer(lr=0.02))):
+        with pytest.raises(ConfigError, match=r"config\.toml: another experiment; .* with the same options$"):
+            RunFolder.create(tmp_path, other, resume=True)
+    assert (tmp_path / "config.toml").read_bytes() == before
+
+
+def test_nothing_to_resume(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no run to resume$"):
+        RunFolder.create(tmp_path / "run", EXPERIMENT, resume=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"file: cannot be written: "):
+        RunFolder.create(tmp_path / "file", EXPERIMENT, resume=False)
+
+
+def test_not_a_run(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"not a run folder; expected one with config\.toml"):
+        RunFolder.open(tmp_path)
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_a_full_disk_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "summary.json"
+    path.write_bytes(b"old")
+    with pytest.raises(
+        DataError, match=r"summary\.json: cannot be written: No space left on device; what was .* is kept$"
+    ):
+        write_whole(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == {"summary.json"}
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_a_full_disk_leaves_no_new_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="No space left"):
+        write_whole(tmp_path / "new.json", b"new")
+    assert names(tmp_path) == set()
+    with pytest.raises(DataError, match="No space left"):
+        RunFolder.create(tmp_path / "run", EXPERIMENT, resume=False)
+    assert not (tmp_path / "run" / "config.toml").exists()
+
+
+def test_write_whole_replaces(tmp_path: Path) -> None:
+    for content in (b"first", b"second, longer", b""):
+        write_whole(tmp_path / "deep" / "file", content)
+        assert (tmp_path / "deep" / "file").read_bytes() == content
+    assert names(tmp_path) == {"deep", "file"}
+
+
+def test_checkpoints(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, EXPERIMENT, resume=False)
+    assert folder.load_checkpoint("a") is None
+    tensors = {"rows": torch.randn(3, 4).T, "steps": torch.tensor([7])}
+    folder.save_checkpoint("a", tensors, {"round": 2, "best": 0.1})
+    found, state = folder.load_checkpoint("a")
+    assert state == {"round": 2, "best": 0.1}
+    assert found.keys() == tensors.keys()
+    assert all(torch.equal(found[name], tensors[name]) for name in tensors)
+
+
+@pytest.mark.parametrize("content", [b"", b"not safetensors", b"\x08\0\0\0\0\0\0\0{}      "])
+def test_a_broken_checkpoint(tmp_path: Path, content: bytes) -> None:
+    folder = RunFolder.create(tmp_path, EXPERIMENT, resume=False)
+    (tmp_path / "checkpoints" / "a.safetensors").write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.safetensors: not a checkpoint .*delete it"):
+        folder.load_checkpoint("a")
+
+
+def test_tables_of_sites(tmp_path: Path) -> None:
+    folder, graph = RunFolder.create(tmp_path, EXPERIMENT, resume=False), random_graph(0, 6, 2, 9)
+    with pytest.raises(DataError, match=r"no tables of a site named 'a' \(known: none; has the run ended"):
+        folder.load_site("a")
+    tables = first_tables(EXPERIMENT.model, graph)
+    folder.save_site("hospital", tables, graph)
+    found, entities, relations = folder.load_site("hospital")
+    assert torch.equal(found.entities, tables.entities)
+    assert torch.equal(found.relations, tables.relations)
+    assert (found.model, entities, relations) == (EXPERIMENT.model, graph.entities, graph.relations)
+    with pytest.raises(DataError, match=r"site named 'hopsital'; did you mean 'hospital'\?"):
+        folder.load_site("hopsital")
+
+
+def test_tables_that_cannot_be_written(tmp_path: Path) -> None:
+    folder, graph = RunFolder.create(tmp_path, EXPERIMENT, resume=False), random_graph(0, 6, 2, 9)
+    (tmp_path / "sites").touch()
+    with pytest.raises(DataError, match=r"sites/a: cannot be written: .*; mend it and give --resume$"):
+        folder.save_site("a", first_tables(EXPERIMENT.model, graph), graph)
+    (tmp_path / "sites").unlink()
+    (tmp_path / "sites" / "a" / "entities.safetensors").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"sites/a: cannot be written: "):
+        folder.save_site("a", first_tables(EXPERIMENT.model, graph), graph)
+
+
+def test_no_summary_yet(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, EXPERIMENT, resume=False)
+    with pytest.raises(DataError, match=r"summary\.json: no such file; has the run ended\?"):
+        folder.summary()
+    folder.write_summary({"method": "single"})
+    assert folder.summary() == {"method": "single"}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model": None}, r"^model: expected a table, as in model = \{ name = \.\.\. \}$"),
+        ({"data": "atlas"}, r"^data: expected a table"),
+        ({"data": {}}, r"^data\.name, path: expected one of the two$"),
+        ({"data": {"name": "x", "path": "y"}}, r"^data\.name, path: expected one of the two$"),
+        ({"rounds": 0}, r"^rounds: expected at least 1, got 0$"),
+        ({"evaluate": {"every": 0}}, r"^evaluate\.every, patience: expected >= 1 and >= 0, got 0, 3$"),
+        ({"evaluate": {"rule": "drop"}}, r"^evaluate\.rule: .*got 'drop'; did you mean 'drops'\?$"),
+        ({"method": {"name": "singel"}}, r"^method\.name: .*got 'singel'; did you mean 'single'\?$"),
+        ({"trainer": 3}, r"^trainer: expected Trainer, got 3$"),
+        ({"modle": {}}, r"^modle: no such option; did you mean 'model'\?"),
+        ({"model": {"name": "trasne"}}, r"^model\.name: no model is named 'trasne'; did you mean 'transe'\?"),
+        ({"model": {"dim": 3}}, r"^model\.name: which model\? one of "),
+        ({"model": {"name": "transe", "margin": float("nan")}}, r"^model\.margin, epsilon: .*got nan, 2\.0$"),
+    ],
+)
+def test_bad_experiments(config: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Experiment.parse({"model": {"name": "transe"}, "data": {"name": "atlas"}, **config})
+
+
+def test_evaluate_options() -> None:
+    with pytest.raises(ConfigError, match=r"got 5, -1$"):
+        Evaluate(patience=-1)

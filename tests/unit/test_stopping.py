@@ -1,0 +1,67 @@
+"""When to stop: both rules against a look at the whole past, for any sequence of values."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedkge.errors import ConfigError
+from fedkge.training import Stopping
+
+VALUES = st.lists(st.integers(0, 4).map(lambda x: x / 4), max_size=12)  # few values, so that many tie
+
+
+def out_of_patience(past: list[float], patience: int) -> bool:
+    """The last `patience` values are no better than the best before them."""
+    before, since = past[:-patience], past[-patience:]
+    return len(since) == patience and bool(before) and max(since) <= max(before)
+
+
+def falling(past: list[float], drops: int) -> bool:
+    """Each of the last `drops` values is below the one before it."""
+    last = list(pairwise(past))[-drops:]
+    return len(last) == drops and all(value < before for before, value in last)
+
+
+@given(VALUES, st.integers(1, 4), st.sampled_from(["patience", "drops"]))
+def test_rules(values: list[float], patience: int, rule: str) -> None:
+    stopping, enough = Stopping(patience, rule), {"patience": out_of_patience, "drops": falling}[rule]
+    for at, value in enumerate(values):
+        past = values[: at + 1]
+        assert stopping.check(at, value) == (value > max(values[:at], default=-1))
+        assert stopping.best == max(past)
+        assert stopping.best_at == past.index(max(past))
+        assert stopping.done == enough(past, patience)
+
+
+@given(VALUES, st.sampled_from(["patience", "drops"]))
+def test_zero_never_stops(values: list[float], rule: str) -> None:
+    stopping = Stopping(0, rule)
+    for at, value in enumerate(values):
+        stopping.check(at, value)
+        assert not stopping.done
+
+
+def test_a_tie_is_no_improvement() -> None:
+    stopping = Stopping(patience=2)
+    found = [stopping.check(at, 0.5) for at in range(3)]
+    assert found == [True, False, False]
+    assert stopping.done
+    assert stopping.best_at == 0
+
+
+def test_a_tie_is_no_drop() -> None:
+    stopping = Stopping(patience=1, rule="drops")
+    stopping.check(0, 0.5)
+    stopping.check(1, 0.5)
+    assert not stopping.done
+    stopping.check(2, 0.4)
+    assert stopping.done
+
+
+def test_negative_patience() -> None:
+    with pytest.raises(ConfigError, match=r"^patience: expected at least 0, got -1$"):
+        Stopping(-1)

@@ -1,0 +1,380 @@
+"""A training step against plain autograd and torch.optim, and what must not change its bits."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedkge.graphs.graph import Axis, Graph
+from fedkge.models import MODELS, Model, Side, tables
+from fedkge.training import Batch, Trainer, Training
+from fedkge.training.optimizers import OPTIMIZERS
+from small_graphs import first_tables, random_graph, ring, shares, start, watch
+
+numba = pytest.importorskip("numba")
+
+SITES = {"a": random_graph(1, 23, 3, 90), "b": random_graph(2, 31, 4, 200), "c": random_graph(3, 9, 2, 31)}
+SMALL = Trainer(epochs=2, batch_size=16, negatives=5, lr=1e-2)
+
+
+# A step, slow and obvious.
+
+
+def slow_losses(trainer: Trainer, model: Model, entities: Tensor, relations: Tensor, batch: Batch) -> Tensor:
+    """The losses [b] from `model.score` of every candidate, by the formulas of the papers."""
+    anchor, candidates = entities[batch.anchor][:, None], entities[batch.index]
+    head, tail = (anchor, candidates) if batch.side is Side.TAIL else (candidates, anchor)
+    scores = model.score(head, relations[batch.relation][:, None], tail)
+    true, false = scores[:, :1], scores[:, 1:]
+    if trainer.loss == "margin":
+        return torch.relu(trainer.ranking_margin - true + false).mean(1)
+    temperature = trainer.temperature if trainer.loss == "self-adversarial" else 0.0
+    weight = torch.softmax(temperature * false, 1).detach()
+    return -(F.logsigmoid(true).squeeze(1) + (weight * F.logsigmoid(-false)).sum(1)) / 2
+
+
+def slow_optimizer(trainer: Trainer, parameters: list[Tensor]) -> torch.optim.Optimizer:
+    kind = {"adagrad": torch.optim.Adagrad, "sgd": torch.optim.SGD}.get(trainer.optimizer, torch.optim.Adam)
+    return kind(parameters, lr=trainer.lr)
+
+
+def slow_step(
+    optimizer: torch.optim.Optimizer, parameters: list[Tensor], touched: list[Tensor] | None
+) -> None:
+    """A step; given touched rows, all others and their moments are put back."""
+    rows = [p.detach().clone() for p in parameters]
+    states = [{k: v.clone() for k, v in optimizer.state.get(p, {}).items()} for p in parameters]
+    optimizer.step()
+    if touched is None:
+        return
+    for parameter, before, state, ids in zip(parameters, rows, states, touched, strict=True):
+        others = torch.ones(len(parameter), dtype=torch.bool)
+        others[ids.flatten()] = False
+        parameter.data[others] = before[others]
+        for name in ("exp_avg", "exp_avg_sq"):
+            optimizer.state[parameter][name][others] = state[name][others] if state else 0
+
+
+def slow_training(trainer: Trainer, model: Model, first: tables.Tables, batches: list[Batch]) -> list[Tensor]:
+    parameters = [first.entities.clone().requires_grad_(), first.relations.clone().requires_grad_()]
+    optimizer = slow_optimizer(trainer, parameters)
+    for batch in batches:
+        optimizer.zero_grad()
+        (slow_losses(trainer, model, *parameters, batch) * batch.weight).sum().backward()
+        touched = [torch.cat((batch.anchor, batch.index.flatten())), batch.relation]
+        rows_only = trainer.optimizer == "row-adam"
+        slow_step(optimizer, parameters, touched if rows_only else None)
+        for axis, parameter, ids in zip(Axis, parameters, touched, strict=True):
+            allowed = model.constrain(parameter.detach(), axis)
+            if allowed is not None:
+                mine = ids.unique() if rows_only else slice(None)
+                parameter.data[mine] = allowed[mine]
+    return [parameter.detach() for parameter in parameters]
+
+
+@pytest.mark.parametrize("name", ["transe", "rotate", "complex", "transh", "transm"])
+@pytest.mark.parametrize(
+    ("loss", "optimizer", "subsampling"),
+    [
+        ("self-adversarial", "adam", False),
+        ("self-adversarial", "row-adam", True),
+        ("logistic", "adagrad", True),
+        ("margin", "sgd", False),
+        ("margin", "row-adam", False),
+        ("logistic", "adam", True),
+    ],
+)
+def test_steps_equal_autograd_and_torch_optim(
+    name: str, loss: str, optimizer: str, subsampling: bool
+) -> None:
+    trainer = Trainer(
+        epochs=2, batch_size=40, negatives=5, lr=1e-2, loss=loss, optimizer=optimizer, subsampling=subsampling
+    )
+    graph, model = SITES["a"], MODELS[name](dim=5)
+    training = start(trainer, model, {"a": graph}, dtype=torch.float64)
+    batches = watch(training)
+    mean = training.run(0)
+    first = first_tables(model, graph, dtype=torch.float64)
+    expected = slow_training(trainer, model, first, batches)
+    assert len(batches) == 2 * 2 * 3
+    found = (training.tables.entities, training.tables.relations)
+    for table, slow, before in zip(found, expected, (first.entities, first.relations), strict=True):
+        torch.testing.assert_close(table, slow, rtol=1e-7, atol=1e-9)
+        assert (table - before).abs().max() > 1e-3
+    assert mean.shape == (1,)
+
+
+@pytest.mark.parametrize("name", ["transe", "complex", "transh"])
+def test_steps_in_single_precision(name: str) -> None:
+    model, trainer = MODELS[name](dim=7), dataclasses.replace(SMALL, batch_size=40)
+    training = start(trainer, model, {"a": SITES["a"]})
+    batches = watch(training)
+    training.run(0)
+    expected = slow_training(trainer, model, first_tables(model, SITES["a"]), batches)
+    for table, slow in zip((training.tables.entities, training.tables.relations), expected, strict=True):
+        torch.testing.assert_close(table, slow, rtol=1e-3, atol=1e-4)
+
+
+def test_reported_loss_is_the_mean_over_steps() -> None:
+    model = MODELS["distmult"](dim=4)
+    tiny = 1e-30  # the tables stay where they are, so that every step's loss can be computed afterwards
+    training = start(dataclasses.replace(SMALL, lr=tiny, optimizer="sgd"), model, SITES, dtype=torch.float64)
+    batches = watch(training)
+    found = training.run(0)
+    rows = training.tables.entities, training.tables.relations
+    sums, steps = torch.zeros(3, dtype=torch.float64), torch.zeros(3)
+    for batch in batches:
+        losses = slow_losses(training.trainer, model, *rows, batch) * batch.weight
+        sums.index_add_(0, batch.site, losses)
+        steps[batch.site.unique()] += 1
+    torch.testing.assert_close(found, sums / steps)
+
+
+# What must not change a bit.
+
+
+def trained(
+    trainer: Trainer, model: Model, sites: dict[str, Graph], seed: int = 0
+) -> dict[str, tuple[Tensor, Tensor]]:
+    training = start(trainer, model, sites, seed)
+    training.run(0)
+    training.run(trainer.epochs)
+    return shares(training, sites)
+
+
+def same(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+@pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
+@pytest.mark.parametrize("name", ["transe", "rotate", "transh"])
+def test_a_stack_trains_as_its_sites_alone(name: str, optimizer: str) -> None:
+    model, trainer = MODELS[name](dim=7), dataclasses.replace(SMALL, optimizer=optimizer, subsampling=True)
+    stacked = trained(trainer, model, SITES)
+    for site, graph in SITES.items():
+        assert same(trained(trainer, model, {site: graph})[site], stacked[site]), site
+
+
+@pytest.mark.parametrize("name", ["transr", "transd", "transm", "complex", "distmult", "rescal"])
+def test_a_stack_of_any_model(name: str) -> None:
+    model = MODELS[name](dim=3)
+    stacked = trained(SMALL, model, SITES)
+    assert all(same(trained(SMALL, model, {site: SITES[site]})[site], stacked[site]) for site in SITES)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "row-adam"])
+@pytest.mark.parametrize("name", ["transh", "transe"])
+def test_a_stack_whose_work_is_done_in_pieces(
+    name: str, optimizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pieces of projected candidates and of touched rows end elsewhere in a stack than alone."""
+    options = {"classic": True} if name == "transe" else {}
+    model, trainer = MODELS[name](dim=7, **options), dataclasses.replace(SMALL, optimizer=optimizer)
+    whole = trained(trainer, model, SITES)
+    monkeypatch.setattr(tables, "CHUNK", 7 * 6 * 5)
+    stacked = trained(trainer, model, SITES)
+    for site, graph in SITES.items():
+        assert same(trained(trainer, model, {site: graph})[site], stacked[site]), site
+        assert same(whole[site], stacked[site]), site
+
+
+def test_order_of_a_stack_and_who_trains_beside() -> None:
+    model = MODELS["transe"](dim=6)
+    stacked = trained(SMALL, model, SITES)
+    turned = trained(SMALL, model, dict(reversed(SITES.items())))
+    fewer = trained(SMALL, model, {"c": SITES["c"], "a": SITES["a"]})
+    assert all(same(stacked[site], turned[site]) for site in SITES)
+    assert all(same(stacked[site], fewer[site]) for site in fewer)
+
+
+def test_a_site_draws_the_same_beside_any_other() -> None:
+    alone, beside = (
+        watch_run(start(SMALL, MODELS["transe"](dim=4), sites))
+        for sites in ({"a": SITES["a"]}, {"c": SITES["c"], "a": SITES["a"]})
+    )
+    shift = SITES["c"].n_entities
+    mine = [batch.index[batch.site == 1] - shift for batch in beside]
+    assert all(
+        torch.equal(one.index, other)
+        for one, other in zip(alone, (index for index in mine if len(index)), strict=True)
+    )
+
+
+def watch_run(training: Training, epochs: int = 1) -> list[Batch]:
+    batches = watch(training)
+    training.run(0, epochs)
+    return batches
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int, int], None]]:
+    """Sets numba's and torch's numbers of threads; puts them back."""
+    before = numba.get_num_threads(), torch.get_num_threads()
+
+    def set_(kernels: int, torchs: int) -> None:
+        numba.set_num_threads(kernels)
+        torch.set_num_threads(torchs)
+
+    yield set_
+    set_(*before)
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer"), [("transe", "row-adam"), ("rotate", "adam"), ("transh", "adam")]
+)
+def test_threads_change_no_bit(name: str, optimizer: str, threads: Callable[[int, int], None]) -> None:
+    counts = range(1, min(2, numba.config.NUMBA_NUM_THREADS) + 1)
+    model, trainer = MODELS[name](dim=9), dataclasses.replace(SMALL, optimizer=optimizer, batch_size=50)
+    found = []
+    for kernels, torchs in itertools.product(counts, (1, 2, 3)):
+        threads(kernels, torchs)
+        found.append(trained(trainer, model, {"b": SITES["b"]})["b"])
+        assert torch.get_num_threads() == torchs
+    assert len(found) >= 3
+    assert all(same(found[0], other) for other in found)
+
+
+@pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
+def test_state_is_all_that_resuming_needs(optimizer: str) -> None:
+    model, trainer = MODELS["transh"](dim=5), dataclasses.replace(SMALL, optimizer=optimizer)
+    whole = trained(trainer, model, SITES)
+    first = start(trainer, model, SITES)
+    first.run(0)
+    second = start(trainer, model, SITES, seed=0)
+    second.tables.entities.copy_(first.tables.entities)
+    second.tables.relations.copy_(first.tables.relations)
+    second.load_state({name: tensor.clone() for name, tensor in first.state().items()})
+    second.run(trainer.epochs)
+    resumed = shares(second, SITES)
+    assert all(same(whole[site], resumed[site]) for site in SITES)
+
+
+def test_seeds() -> None:
+    model = MODELS["rotate"](dim=4)
+    first, again, other = (trained(SMALL, model, SITES, seed) for seed in (0, 0, 1))
+    for site in SITES:
+        assert same(first[site], again[site])
+        assert not torch.equal(first[site][0], other[site][0])
+
+
+def test_plain_torch_trains_to_nearly_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("transe", "rotate", "complex", "transh"):
+        model = MODELS[name](dim=5)
+        fast = trained(SMALL, model, SITES)
+        monkeypatch.setitem(os.environ, "FEDKGE_KERNELS", "reference")
+        slow = trained(SMALL, model, SITES)
+        monkeypatch.delitem(os.environ, "FEDKGE_KERNELS")
+        for site in SITES:
+            for left, right in zip(fast[site], slow[site], strict=True):
+                torch.testing.assert_close(left, right, rtol=1e-3, atol=1e-3)
+
+
+# What a step leaves behind.
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_loss_falls(name: str) -> None:
+    trainer = Trainer(epochs=1, batch_size=24, negatives=8, lr=2e-2)
+    training = start(trainer, MODELS[name](dim=8), {"ring": ring()})
+    losses = [training.run(epoch).item() for epoch in range(25)]
+    assert losses[-1] < 0.85 * losses[0]
+    assert all(training.tables.table(axis).isfinite().all() for axis in Axis)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "row-adam"])
+@pytest.mark.parametrize(
+    ("name", "options"), [("transh", {}), ("transr", {}), ("transd", {}), ("transe", {"classic": True})]
+)
+def test_constraints_hold_after_every_step(name: str, options: dict[str, bool], optimizer: str) -> None:
+    model = MODELS[name](dim=5, **options)
+    training = start(Trainer(epochs=1, batch_size=30, negatives=6, lr=0.3, optimizer=optimizer), model, SITES)
+    step, checked = training._step, []
+
+    def checking(count: int, side: Side) -> None:
+        step(count, side)
+        for axis in Axis:
+            rows = training.tables.table(axis)
+            allowed = model.constrain(rows, axis)
+            if allowed is not None:
+                torch.testing.assert_close(rows, allowed, rtol=1e-5, atol=1e-5)
+                checked.append(axis)
+
+    training._step = checking
+    training.run(0)
+    assert Axis.ENTITY in checked
+
+
+def test_row_adam_leaves_untouched_rows_alone() -> None:
+    graph = random_graph(5, 60, 4, 40)
+    trainer = Trainer(epochs=1, batch_size=4, negatives=2, optimizer="row-adam", lr=0.1)
+    training = start(trainer, MODELS["transe"](dim=4), {"a": graph})
+    batches, step = watch(training), training._step
+
+    def checking(count: int, side: Side) -> None:
+        before = {axis: training.tables.table(axis).clone() for axis in Axis}
+        moments = {name: tensor.clone() for name, tensor in training.state().items() if name != "steps"}
+        step(count, side)
+        batch = batches[-1]
+        for axis, ids in (
+            (Axis.ENTITY, torch.cat((batch.anchor, batch.index.flatten()))),
+            (Axis.RELATION, batch.relation),
+        ):
+            moved = (training.tables.table(axis) != before[axis]).any(1).nonzero()[:, 0]
+            assert set(moved.tolist()) <= set(ids.tolist())
+            assert len(moved) > 0
+            for moment in ("m", "v"):
+                name = f"{axis}.{moment}"
+                changed = (training.state()[name] != moments[name]).any(1).nonzero()[:, 0]
+                assert set(changed.tolist()) <= set(ids.tolist())
+
+    training._step = checking
+    training.run(0)
+
+
+def test_adam_moves_rows_that_a_batch_did_not_touch() -> None:
+    graph = random_graph(5, 60, 4, 40)
+    training = start(
+        Trainer(epochs=1, batch_size=4, negatives=2, lr=0.1), MODELS["transe"](dim=4), {"a": graph}
+    )
+    batches = watch(training)
+    training.run(0)
+    before = training.tables.entities.clone()
+    training.run(1)
+    last = batches[-1]
+    untouched = torch.ones(60, dtype=torch.bool)
+    untouched[torch.cat((last.anchor, last.index.flatten()))] = False
+    assert (training.tables.entities != before)[untouched].any()
+
+
+def test_restart_forgets_moments_and_steps() -> None:
+    model = MODELS["transe"](dim=4)
+    training, fresh = (start(SMALL, model, SITES) for _ in range(2))
+    training.run(0)
+    assert any(tensor.any() for tensor in training.state().values())
+    training.restart()
+    assert not any(tensor.any() for tensor in training.state().values())
+    fresh.tables.entities.copy_(training.tables.entities)
+    fresh.tables.relations.copy_(training.tables.relations)
+    training.run(5)
+    fresh.run(5)
+    assert torch.equal(training.tables.entities, fresh.tables.entities)
+
+
+def test_an_objective_of_ones_own() -> None:
+    """A method may train another objective: here one that only pulls true statements."""
+    trainer, model = Trainer(epochs=1, batch_size=30, negatives=1, lr=0.05), MODELS["transe"](dim=4)
+
+    def pull(of: tables.Tables, batch: Batch) -> Tensor:
+        return -of.scores(batch.anchor, batch.relation, batch.index[:, :1], batch.side)[:, 0]
+
+    plain = start(trainer, model, {"ring": ring()})
+    training = Training(trainer, plain.tables, plain.corpus, pull)
+    losses = [training.run(epoch).item() for epoch in range(30)]
+    assert losses[-1] < losses[0] - 1
