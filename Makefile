@@ -23,7 +23,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Two processes of one thread each: oversubscribed kernels wait for each other.
+# Two test processes; kernels use one thread each (tests/conftest.py) but where a test compares thread counts.
 test-fast: $(STAMP)
 	NUMBA_NUM_THREADS=2 OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not slow' -n 2 --dist loadfile
 

@@ -72,14 +72,19 @@ def pykeens(name: str, graph: Graph) -> Callable[[], float]:
     from pykeen.triples import TriplesFactory
 
     def factory(triples: np.ndarray) -> TriplesFactory:
-        ids = {name: i for i, name in enumerate(graph.entities)}, {n: i for i, n in enumerate(graph.relations)}
+        ids = [{name: i for i, name in enumerate(names)} for names in (graph.entities, graph.relations)]
         return TriplesFactory(torch.from_numpy(triples), *ids)
 
     options = {"scoring_fct_norm": 1} if name == "transe" else {}
     part = factory(graph.train[: 2 * BATCH])
     whole = factory(graph.train)
     model = model_resolver.make(
-        PYKEENS[name], triples_factory=whole, embedding_dim=DIM, loss=NSSALoss(margin=9.0), random_seed=0, **options
+        PYKEENS[name],
+        triples_factory=whole,
+        embedding_dim=DIM,
+        loss=NSSALoss(margin=9.0),
+        random_seed=0,
+        **options,
     )
     loop = SLCWATrainingLoop(
         model=model,

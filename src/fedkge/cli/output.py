@@ -33,6 +33,9 @@ def command() -> Iterator[None]:
         except FedkgeError as error:
             print(f"error: {error}", file=sys.stderr)
             raise typer.Exit(2) from None
+        except OSError as error:  # a full disk, a folder without rights: the user's to mend
+            print(f"error: {error.filename or 'files'}: {error.strerror or error}", file=sys.stderr)
+            raise typer.Exit(2) from None
 
 
 def show(rows: Sequence[Mapping[str, Any]], as_json: bool, title: str = "") -> None:
@@ -50,7 +53,8 @@ def show(rows: Sequence[Mapping[str, Any]], as_json: bool, title: str = "") -> N
         table.add_column(column, justify="right" if number else "left", overflow="fold")
     for row in rows:
         table.add_row(*(_cell(row[column]) for column in columns))
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    width = None if sys.stdout.isatty() else 160
+    Console(width=width, markup=False, emoji=False).print(table)  # names may look like markup
 
 
 def _cell(value: Any) -> str:

@@ -86,7 +86,11 @@ def _experiment(config: Path, assignments: list[str]) -> Experiment:
     from fedkge.config import override, read_toml
     from fedkge.runtimes.experiment import Experiment
 
-    return Experiment.parse(override(read_toml(config), assignments))
+    options = override(read_toml(config), assignments)
+    data = options.get("data")
+    if isinstance(data, dict) and isinstance(data.get("path"), str):
+        data["path"] = str(Path(data["path"]).resolve())  # a run is used from other folders too
+    return Experiment.parse(options)
 
 
 def _run(experiments: Mapping[Path, Experiment], device: str, resume: bool) -> list[dict[str, Any]]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import pi
+from typing import Any, cast
 
+import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from fedkge.graphs.graph import Axis
 from fedkge.kernels import Similarity
@@ -30,6 +33,28 @@ class RotatE(Distance):
         return {Axis.ENTITY: {"real": self.dim, "imaginary": self.dim}, Axis.RELATION: {"phase": self.dim}}
 
     def query(self, anchor: Tensor, relation: Tensor, side: Side) -> Tensor:
-        phase = relation * (pi / self.range)
-        sine = phase.sin()
-        return multiply(anchor, phase.cos(), sine if side is Side.TAIL else -sine)
+        scale = pi / self.range
+        phase = relation * (scale if side is Side.TAIL else -scale)
+        return cast(Tensor, _Rotate.apply(anchor, phase))  # type: ignore[no-untyped-call]
+
+
+class _Rotate(torch.autograd.Function):
+    """A row turned by a phase. Going back turns by minus the phase, with the same sines and cosines:
+    a turned row changes with its phase by itself times i.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, row: Tensor, phase: Tensor) -> Tensor:
+        cosine, sine = phase.cos(), phase.sin()
+        turned = multiply(row, cosine, sine)
+        ctx.save_for_backward(turned, cosine, sine)
+        ctx.shapes = row.shape, phase.shape
+        return turned
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        turned, cosine, sine = ctx.saved_tensors
+        (x, y), (dx, dy) = turned.chunk(2, -1), gradient.chunk(2, -1)
+        d_row, d_phase = multiply(gradient, cosine, -sine), dy * x - dx * y
+        return d_row.sum_to_size(ctx.shapes[0]), d_phase.sum_to_size(ctx.shapes[1])

@@ -19,8 +19,8 @@ from fedkge.models.base import MODELS, Distance, Side, norm_similarity, on_unit_
 class TransH(Distance):
     """`margin - |h' + d - t'|^2`, `x' = x - <w, x> w`; a relation's row is `[d | w]`.
 
-    The paper's constraints hold after every step: |e| <= 1, |w| = 1, and d lies in the hyperplane (the paper
-    asks for the last two by penalties; here they are met exactly). With norm 1 the distance is not squared.
+    The paper's constraints hold after every step: |w| = 1, |e| <= 1, and d lies in the hyperplane (it asks
+    for the last two by penalties; here they are met exactly). With norm 1 the distance is not squared.
     """
 
     margin: float = 1.0

@@ -33,7 +33,7 @@ class Data:
         from fedkge.graphs.split import parse_ratio, split
 
         if self.name is not None:
-            federation = load(self.name)
+            federation = load(self.name, strict=self.strict)
         else:
             assert self.path is not None
             federation = read_federation(self.path, strict=self.strict)

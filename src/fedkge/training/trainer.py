@@ -94,19 +94,20 @@ class Training:
         self.objective = objective or trainer.objective
         device = tables.device
         kind = OPTIMIZERS[trainer.optimizer]
+        self.ends = {Axis.ENTITY: corpus.entity_ends, Axis.RELATION: corpus.relation_ends}
         self.optimizers = {axis: kind(tables.table(axis), trainer.lr) for axis in Axis}
         tables.gradients = {axis: Gradient(tables.table(axis), kind.rows_only) for axis in Axis}
         self.steps = torch.zeros_like(corpus.sizes)  # [s], steps taken since the last restart
         self.losses = torch.zeros(len(corpus.names), dtype=torch.float64, device=device)
         self.clock = torch.zeros(2, dtype=torch.int64, device=device)  # step of the epoch, epoch
         self.weights = corpus.subsampling().to(tables.entities.dtype) if trainer.subsampling else None
-        ends = {Axis.ENTITY: corpus.entity_ends, Axis.RELATION: corpus.relation_ends}
         self.owner = {
-            axis: torch.searchsorted(end, torch.arange(int(end[-1]), device=device), right=True)
-            for axis, end in ends.items()
+            axis: torch.searchsorted(ends, torch.arange(int(ends[-1]), device=device), right=True)
+            for axis, ends in self.ends.items()
+            if tables.model.constrain(tables.table(axis)[:1], axis) is not None and not kind.rows_only
         }
         self._lay_out()
-        self._captured = Steps(self._step) if device.type == "cuda" else None
+        self._captured = Steps() if device.type == "cuda" else None
 
     def _lay_out(self) -> None:
         """Where each shuffled statement stands in the schedule: by batch, then by site."""
@@ -149,15 +150,18 @@ class Training:
 
     def _epoch(self, epoch: int) -> None:
         turns = self.trainer.turns
-        self.clock[0], self.clock[1] = 0, epoch
+        self.clock[0].fill_(0)  # a fill, not a copy: it must not wait for the device
+        self.clock[1].fill_(epoch)
         self.schedule = {
             side: self._schedule_into(side, self.corpus.shuffled(epoch, turn)[self.layout])
             for turn, side in enumerate(turns)
         }
-        step = self._step if self._captured is None else self._captured
         for count in self.counts:
             for side in turns:
-                step(count, side)
+                if self._captured is None:
+                    self._step(count, side)
+                else:
+                    self._captured(self._step, count, side)
 
     def _schedule_into(self, side: Side, order: Tensor) -> Tensor:
         """Keep the memory of the last epoch's schedule: captured steps read it by address."""
@@ -175,10 +179,7 @@ class Training:
         self.losses.index_add_(0, batch.site, weighted.detach().double())
         active = self.corpus.sizes > self.clock[0] // turn * self.trainer.batch_size
         self.steps += active
-        for axis, ends in (
-            (Axis.ENTITY, self.corpus.entity_ends),
-            (Axis.RELATION, self.corpus.relation_ends),
-        ):
+        for axis, ends in self.ends.items():
             self.optimizers[axis].step(self.tables.gradients[axis], Turn(ends, self.steps, active))
         self._constrain(batch, active)
         self.clock[0] += 1
@@ -219,7 +220,7 @@ class Training:
         for axis, optimizer in self.optimizers.items():
             if optimizer.rows_only:
                 self.tables.constrain_touched_(axis, touched[axis])
-            else:
+            elif axis in self.owner:
                 self.tables.constrain_(axis, active[self.owner[axis], None])
 
 

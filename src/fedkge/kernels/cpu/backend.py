@@ -24,8 +24,6 @@ def forward(kind: Similarity, query: Tensor, table: Tensor, index: Tensor) -> Te
 
 
 def all_scores(kind: Similarity, query: Tensor, table: Tensor) -> Tensor:
-    if kind is Similarity.DOT:
-        return query @ table.T
     scores = torch.empty(len(query), len(table), dtype=table.dtype)
     similarity.all_scores(int(kind), _rows(query), _rows(table), scores.numpy())
     return scores
@@ -54,8 +52,10 @@ def accumulate_(gradient: Tensor, table: Tensor, part: Contribution) -> None:
 
 
 def backward_both_(gradient: Tensor, table: Tensor, part: Contribution) -> Tensor:
+    # In this order: the table is still in the cache, and the gradient would push it out.
+    d_query = backward_query(part.kind, part.query, table, part.index, part.scores, part.d_scores)
     accumulate_(gradient, table, part)
-    return backward_query(part.kind, part.query, table, part.index, part.scores, part.d_scores)
+    return d_query
 
 
 def _factors(table: Tensor, part: Contribution) -> tuple[object, ...]:

@@ -1,0 +1,269 @@
+"""What the documents say is so: links lead somewhere, commands and options exist, examples run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer
+
+from fedkge.cli.main import app
+from fedkge.config import override, read_toml, to_toml
+from fedkge.graphs.datasets import load
+from fedkge.models import MODELS
+from fedkge.runtimes.experiment import Data, Evaluate, Experiment, Method
+from fedkge.training import Trainer
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted(
+    path
+    for pattern in ("*.md", "docs/**/*.md", "examples/*.md", "src/**/*.md", "tools/*.md")
+    for path in ROOT.glob(pattern)
+    if path.name != "atlas_readme.md"  # a template: its links are those of the file it becomes
+)
+GENERATED = {ROOT / "docs" / "benchmarks.md"}  # `make bench` writes it
+SMALL = ["rounds=1", "model.dim=8", "trainer.epochs=1", "trainer.negatives=4", "evaluate.every=1"]
+
+
+class Block(NamedTuple):
+    """A fenced block of a document."""
+
+    path: Path
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(language: str) -> list[Block]:
+    found = []
+    for path in DOCUMENTS:
+        for fence in re.finditer(r"^```(\w*)\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL):
+            line = path.read_text().count("\n", 0, fence.start()) + 1
+            found.append(Block(path, line, fence[1], fence[2]))
+    return [block for block in found if block.language == language]
+
+
+def prose(path: Path) -> str:
+    """A document without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def tables(path: Path, *heading: str) -> list[list[str]]:
+    """The cells of every row of the tables that begin with these columns."""
+    rows, inside = [], False
+    for line in path.read_text().splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if not cells:
+            inside = False
+        elif cells[: len(heading)] == list(heading):
+            inside = True
+        elif inside and not set("".join(cells)) <= set("-: "):
+            rows.append(cells)
+    return rows
+
+
+def shown(value: object) -> str:
+    """A default as the tables write it."""
+    if value is None:
+        return "unset"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+# Links
+
+
+def slugs(path: Path) -> set[str]:
+    """The anchors of a document's headings."""
+    headings = re.findall(r"^#+ (.*)$", prose(path), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(path)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        there = (path.parent / file).resolve() if file else path
+        assert there.exists() or there in GENERATED, f"{target}: no such file"
+        assert not anchor or anchor in slugs(there), f"{target}: no such heading"
+
+
+# Command lines
+
+
+def command_lines() -> Iterator[tuple[str, list[str]]]:
+    """Where it stands, and the words after `fedkge`, of every line in a block of shell."""
+    for block in blocks("sh"):
+        for number, line in enumerate(block.text.splitlines(), block.line + 1):
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["fedkge"]:
+                yield f"{block.path.relative_to(ROOT)}:{number}", words[1:]
+
+
+def mentions() -> Iterator[tuple[str, list[str]]]:
+    """The same for commands named in the text, which may leave out what they need."""
+    for path in DOCUMENTS:
+        for text in re.findall(r"`fedkge ([^`]+)`", prose(path)):
+            yield f"{path.relative_to(ROOT)}: {text}", shlex.split(text)
+
+
+def command(words: list[str]) -> tuple[Any, list[str]]:
+    """The command that the words name, and the words that are left."""
+    found: Any = typer.main.get_command(app)
+    while hasattr(found, "commands"):
+        if not words:
+            return found, []
+        assert words[0] in found.commands, f"no command {words[0]!r}; there are {', '.join(found.commands)}"
+        found, words = found.commands[words[0]], words[1:]
+    return found, words
+
+
+def every_command() -> Iterator[tuple[str, Any]]:
+    waiting: list[tuple[str, Any]] = [("fedkge", typer.main.get_command(app))]
+    while waiting:
+        name, one = waiting.pop()
+        inner = getattr(one, "commands", None)
+        if inner is None:
+            yield name, one
+        else:
+            waiting += [(f"{name} {word}", sub) for word, sub in inner.items()]
+
+
+@pytest.mark.parametrize(("where", "words"), [pytest.param(*one, id=one[0]) for one in command_lines()])
+def test_command_lines_parse(where: str, words: list[str]) -> None:
+    found, left = command(words)
+    found.make_context(found.name, left)  # parses and checks, and runs nothing
+
+
+@pytest.mark.parametrize(("where", "words"), [pytest.param(*one, id=one[0]) for one in mentions()])
+def test_commands_in_the_text_exist(where: str, words: list[str]) -> None:
+    found, left = command(words)
+    options = {option for parameter in found.params for option in parameter.opts}
+    assert {word for word in left if word.startswith("--")} <= options
+
+
+def test_commands_that_are_not_there_would_be_noticed() -> None:
+    with pytest.raises(AssertionError, match="no command 'rnu'"):
+        command(["rnu", "first.toml"])
+    found, left = command(["run", "first.toml", "--ste", "a=1"])
+    with pytest.raises(Exception, match="--ste"):
+        found.make_context(found.name, left)
+
+
+@pytest.mark.parametrize(("name", "found"), [pytest.param(*one, id=one[0]) for one in every_command()])
+def test_every_command_and_option_is_documented(name: str, found: Any) -> None:
+    text = (ROOT / "docs" / "commands.md").read_text()
+    parts = re.split(r"^#+ (fedkge.*)$", text, flags=re.MULTILINE)
+    own = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert name in own, "no heading in docs/commands.md"
+    about = own[name] + (own["fedkge data"] if name.startswith("fedkge data") else "") + parts[0]
+    for parameter in found.params:
+        for option in (*parameter.opts, *parameter.secondary_opts):
+            assert not option.startswith("--") or option in about, f"{option} is not in docs/commands.md"
+
+
+def test_predictions_ask_for_names_that_atlas_has() -> None:
+    federation = load("atlas")
+    asked = 0
+    for where, words in command_lines():
+        if words[0] == "predict":
+            given = dict(pairwise(words))
+            graph = federation[given["--site"]]
+            assert given.get("--head", graph.entities[0]) in graph.entities, where
+            assert given.get("--tail", graph.entities[0]) in graph.entities, where
+            assert given.get("--relation", graph.relations[0]) in graph.relations, where
+            asked += 1
+    assert asked
+
+
+# Experiments
+
+
+@pytest.mark.parametrize("block", blocks("toml"), ids=str)
+def test_toml_parses(block: Block) -> None:
+    """A block that leaves out the model or the data is tried with some."""
+    base: dict[str, Any] = {"model": {"name": "transe"}, "data": {"name": "atlas"}}
+    Experiment.parse(base | tomllib.loads(block.text))
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.toml")), ids=lambda path: path.name)
+def test_examples_parse_and_are_listed(path: Path) -> None:
+    Experiment.parse(read_toml(path))
+    assert f"({path.name})" in (ROOT / "examples" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=str)
+def test_python_runs(block: Block, tmp_path: Path) -> None:
+    """In a process of its own, beside the README's first.toml with a smaller budget."""
+    pytest.importorskip("numba")
+    (first,) = (block for block in blocks("toml") if block.path.name == "README.md" and "seed" in block.text)
+    (tmp_path / "first.toml").write_text(to_toml(override(tomllib.loads(first.text), SMALL)))
+    done = subprocess.run(
+        [sys.executable, "-c", block.text], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+# Options
+
+
+def test_trainer_options() -> None:
+    documented = tables(ROOT / "docs" / "training.md", "option", "default")
+    found = [(name, default) for name, default, _ in documented if "." not in name]
+    expected = [(f"`{field.name}`", shown(field.default)) for field in fields(Trainer)]
+    assert [pair for pair in found if pair[0] not in ("`seed`", "`rounds`")] == expected
+
+
+def test_experiment_options() -> None:
+    documented = tables(ROOT / "docs" / "training.md", "option", "default")
+    found = {name: default for name, default, _ in documented}
+    for part, cls in (("data", Data), ("method", Method), ("evaluate", Evaluate)):
+        expected = {f"`{part}.{field.name}`": shown(field.default) for field in fields(cls)}
+        assert {name: value for name, value in found.items() if name.startswith(f"`{part}.")} == expected
+    plain = {f"`{field.name}`": shown(field.default) for field in fields(Experiment) if field.type == "int"}
+    assert plain == {name: found[name] for name in ("`seed`", "`rounds`")}
+
+
+def test_models() -> None:
+    path = ROOT / "docs" / "models.md"
+    rows = {cells[0].strip("`"): cells for cells in tables(path, "name", "score")}
+    assert sorted(rows) == list(MODELS)
+    for name, (_, _, entity, relation, margin, rest) in rows.items():
+        cls = MODELS[name]
+        defaults = {field.name: field.default for field in fields(cls)}
+        assert float(margin) == defaults.pop("margin"), name
+        assert (defaults.pop("dim"), defaults.pop("epsilon")) == (128, 2.0), name
+        for option, value in defaults.items():
+            assert value is not MISSING
+            if value is None:
+                assert f"`{option}` unset" in rest, f"{name}: {option}"
+            else:
+                assert f"`{option} = {shown(value).strip('`')}`" in rest, f"{name}: {option}"
+        for cell, blocks_ in zip((entity, relation), cls().blocks.values(), strict=True):
+            assert re.sub(r" \(\w\)", "", cell).split(", ") == list(blocks_), name
+    for columns in (("name", "kept after every step"), ("name", "interaction in PyKEEN")):
+        named = [name for cells in tables(path, *columns) for name in re.findall(r"`(\w+)`", cells[0])]
+        assert sorted(named) == list(MODELS)
+
+
+def test_named_data_sets() -> None:
+    from fedkge.graphs.catalogue import DATASETS
+
+    counts = {cells[0].strip("`"): cells[1] for cells in tables(ROOT / "docs" / "graphs.md", "name")}
+    for dataset in DATASETS.values():
+        if dataset.counts:
+            assert counts[dataset.name] == "/".join(f"{n:,}" for n in dataset.counts)
