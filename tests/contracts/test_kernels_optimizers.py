@@ -198,3 +198,29 @@ def test_touching_nothing_changes_nothing(kernels: Backend, device: torch.device
     kernels.adam_touched_(table, part, m, v, turn([ROWS], [1], [True], device), Adam(rate=0.1))
     for found, name in ((table, "table"), (m, "exp_avg"), (v, "exp_avg_sq")):
         assert torch.equal(found.cpu(), start[name])
+
+
+@pytest.mark.parametrize("kind", Similarity)
+@pytest.mark.parametrize(
+    "sites", [([ROWS], [4], [True]), ([4, 4, 9, ROWS], [3, 0, 0, 7], [True, False, False, True])]
+)
+def test_whole_step_from_factors_equals_adding_up_and_stepping(
+    kernels: Backend,
+    device: torch.device,
+    dtype: torch.dtype,
+    kind: Similarity,
+    sites: tuple[list[int], list[int], list[bool]],
+) -> None:
+    state = {name: even(x, kind) for name, x in numbers(dtype, seed=8).items()}
+    expected, found = (
+        [state[name].to(where, copy=True) for name in ("table", "exp_avg", "exp_avg_sq")]
+        for where in ("cpu", device)
+    )
+    part = contribution(kind, expected[0], 9, [0, 2, 3, 5, 8, 12])
+    gradient = torch.zeros_like(expected[0])
+    reference.accumulate_(gradient, expected[0], part)
+    reference.adam_(expected[0], gradient, *expected[1:], turn(*sites), Adam(rate=0.1))
+    on_device = contribution(kind, found[0], 9, [0, 2, 3, 5, 8, 12])
+    kernels.adam_whole_(found[0], on_device, *found[1:], turn(*sites, device=device), Adam(rate=0.1))
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs, **CLOSE[dtype])

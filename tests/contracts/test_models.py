@@ -264,7 +264,7 @@ def peak():  # VmHWM, not ru_maxrss: a child inherits the latter from its parent
 
 def step(b, n, width):
     tables = Tables(MODELS["transe"](dim=width), torch.randn(900, width), torch.randn(3, width))
-    tables.gradients = {axis: Gradient(tables.table(axis), rows_only=sys.argv[1] == "rows") for axis in Axis}
+    tables.gradients = {axis: Gradient(tables.table(axis), factors=sys.argv[1] == "rows") for axis in Axis}
     scores = tables.scores(torch.arange(b), torch.arange(b) % 3, torch.randint(900, (b, n)), Side.TAIL)
     scores.logsumexp(1).sum().backward()
     assert tables.gradients[Axis.ENTITY].dense is None or tables.gradients[Axis.ENTITY].dense.any()

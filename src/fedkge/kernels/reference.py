@@ -168,6 +168,13 @@ def _adam_rows(
     table[rows] -= rate * m[rows] / (v[rows].sqrt() / root + adam.epsilon)
 
 
+def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
+    """`adam_` of the gradient that `part` stands for."""
+    gradient = torch.zeros_like(table)
+    accumulate_(gradient, table, part)
+    adam_(table, gradient, m, v, turn, adam)
+
+
 def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None:
     for rows, _ in _ranges(turn):
         squares[rows] += gradient[rows] ** 2

@@ -20,11 +20,11 @@ CHUNK = 1 << 22  #: numbers that projected candidates may take at a time
 
 
 class Gradient:
-    """The gradient of one table: a dense buffer, or (`rows_only`) what touched rows got, still as factors."""
+    """The gradient of one table: a dense buffer, or what touched rows got, still as `factors`."""
 
-    def __init__(self, table: Tensor, rows_only: bool) -> None:
+    def __init__(self, table: Tensor, factors: bool) -> None:
         self.table = table
-        self.dense = None if rows_only else torch.zeros_like(table)
+        self.dense = None if factors else torch.zeros_like(table)
         self._parts: list[Contribution] = []
 
     def add(self, part: Contribution) -> None:

@@ -16,6 +16,7 @@ from fedkge.models import Gradient
 class Optimizer(ABC):
     """Steps one table from its gradient; `state` is all it remembers, as named tensors."""
 
+    from_factors: ClassVar[bool] = False  #: can step whole tables from gradients that are still factors
     rows_only: ClassVar[bool] = False  #: steps touched rows alone, so that a step's cost is the batch's
     moments: ClassVar[tuple[str, ...]] = ()
 
@@ -43,10 +44,15 @@ class Adam(Optimizer):
 
     moments = ("m", "v")
 
+    from_factors = True
+
     def step(self, gradient: Gradient, turn: Turn) -> None:
-        options = AdamOptions(self.rate)
-        kernels = backend(self.table.device)
-        kernels.adam_(self.table, dense(gradient), self.state["m"], self.state["v"], turn, options)
+        kernels, options = backend(self.table.device), AdamOptions(self.rate)
+        state = self.state["m"], self.state["v"]
+        if gradient.dense is None:
+            kernels.adam_whole_(self.table, gradient.take(), *state, turn, options)
+        else:
+            kernels.adam_(self.table, gradient.dense, *state, turn, options)
 
 
 class RowAdam(Adam):

@@ -96,7 +96,9 @@ class Training:
         kind = OPTIMIZERS[trainer.optimizer]
         self.ends = {Axis.ENTITY: corpus.entity_ends, Axis.RELATION: corpus.relation_ends}
         self.optimizers = {axis: kind(tables.table(axis), trainer.lr) for axis in Axis}
-        tables.gradients = {axis: Gradient(tables.table(axis), kind.rows_only) for axis in Axis}
+        # A CPU computes a row's gradient where it steps the row; a GPU adds up a table of them by atomics.
+        factors = kind.from_factors and device.type == "cpu" and not tables.model.projects
+        tables.gradients = {axis: Gradient(tables.table(axis), kind.rows_only or factors) for axis in Axis}
         self.steps = torch.zeros_like(corpus.sizes)  # [s], steps taken since the last restart
         self.losses = torch.zeros(len(corpus.names), dtype=torch.float64, device=device)
         self.clock = torch.zeros(2, dtype=torch.int64, device=device)  # step of the epoch, epoch

@@ -39,15 +39,23 @@ def backward_query(
     return gradient
 
 
+def _groups(table: Tensor, part: Contribution) -> tuple[NDArray[np.int64], ...]:
+    """Distinct rows, where their positions start, and the positions, as `grouping.group` gives them."""
+    if max(len(table), part.index.numel() + len(part.ids)) >= 1 << 31:
+        raise ValueError(f"{len(table)} rows, {part.index.numel()} candidates: expected fewer than 2^31")
+    groups: tuple[NDArray[np.int64], ...] = grouping.group(_rows(part.index), _rows(part.ids), len(table))
+    return groups
+
+
 def touched(table: Tensor, part: Contribution) -> tuple[Tensor, Tensor]:
-    groups = grouping.group(_rows(part.index), _rows(part.ids), len(table))
+    groups = _groups(table, part)
     values = torch.empty(len(groups[0]), table.shape[1], dtype=table.dtype)
     similarity.backward_table(*_factors(table, part), *groups, values.numpy(), False)
     return torch.from_numpy(groups[0]), values
 
 
 def accumulate_(gradient: Tensor, table: Tensor, part: Contribution) -> None:
-    groups = grouping.group(_rows(part.index), _rows(part.ids), len(table))
+    groups = _groups(table, part)
     similarity.backward_table(*_factors(table, part), *groups, gradient.numpy(), True)
 
 
@@ -119,12 +127,21 @@ def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, turn: Turn, ada
 
 
 def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
-    groups = grouping.group(_rows(part.index), _rows(part.ids), len(table))
+    groups = _groups(table, part)
     site = np.searchsorted(turn.ends.numpy(), groups[0], side="right")
     state, dtype = (m.numpy(), v.numpy()), m.numpy().dtype
     corrections = _corrections(turn.steps.numpy(), adam, dtype)
     sites = (site, turn.active.numpy(), *corrections)
     optimizers.adam_touched(*_factors(table, part), *groups, *state, *sites, _constants(adam, dtype))
+
+
+def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
+    groups = _groups(table, part)
+    state, active = [tensor.detach().numpy() for tensor in (m, v)], turn.active.numpy()
+    dtype = state[0].dtype
+    corrections = _corrections(turn.steps.numpy()[active], adam, dtype)
+    sites = (_ranges(turn)[active], *corrections)
+    optimizers.adam_whole(*_factors(table, part), *groups, *state, *sites, _constants(adam, dtype))
 
 
 def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None:

@@ -14,12 +14,12 @@ def group(index, ids, rows_in_table):
     """Positions of `index` [b, n], then of `ids` [m], ordered by row.
 
     Returns the distinct rows ascending, where each one's positions start (and where the last ones end),
-    and the positions, in order of appearance within a row.
+    and the positions, in order of appearance within a row. Rows and positions must be fewer than 2^31.
     """
     n = index.shape[1]
     pairs = index.shape[0] * n
     total = pairs + ids.shape[0]
-    keys, order = np.empty(total, np.int64), np.empty(total, np.int64)
+    keys, order = np.empty(total, np.int32), np.empty(total, np.int32)
     for i in range(index.shape[0]):
         for j in range(n):
             keys[i * n + j] = index[i, j]
@@ -37,7 +37,7 @@ def group(index, ids, rows_in_table):
 @serial()
 def _pass(keys, order, shift):
     mask = (1 << DIGIT) - 1
-    count = np.zeros((1 << DIGIT) + 1, np.int64)
+    count = np.zeros((1 << DIGIT) + 1, np.int32)
     for p in range(order.shape[0]):
         count[((keys[order[p]] >> shift) & mask) + 1] += 1
     for digit in range(1 << DIGIT):

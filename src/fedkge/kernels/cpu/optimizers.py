@@ -93,3 +93,28 @@ def adam_touched(
             positions = order[starts[k] : starts[k + 1]]
             row_gradient(kind, query, table[i], n, scores, d_scores, values, positions, g, four, gradient)
             adam_row(table[i], m[i], v[i], gradient, constants, c1[s], c2[s])
+
+
+@elementwise()
+def adam_whole(
+    kind, query, table, n, scores, d_scores, values, rows, starts, order, m, v, ranges, c1, c2, constants
+):
+    """`adam`, with each touched row's gradient computed where it is used: no table of gradients is kept."""
+    for r in range(ranges.shape[0]):
+        low, high = ranges[r]
+        chunks = min(high - low, 256)
+        for chunk in numba.prange(chunks):
+            first, last = low + chunk * (high - low) // chunks, low + (chunk + 1) * (high - low) // chunks
+            gradient, nothing = np.empty(table.shape[1], table.dtype), np.zeros(table.shape[1], table.dtype)
+            g, four = np.empty(4, table.dtype), np.empty(4, np.int64)
+            k = np.searchsorted(rows, first)
+            for i in range(first, last):
+                if k < rows.shape[0] and rows[k] == i:
+                    positions = order[starts[k] : starts[k + 1]]
+                    row_gradient(
+                        kind, query, table[i], n, scores, d_scores, values, positions, g, four, gradient
+                    )
+                    adam_row(table[i], m[i], v[i], gradient, constants, c1[r], c2[r])
+                    k += 1
+                else:
+                    adam_row(table[i], m[i], v[i], nothing, constants, c1[r], c2[r])

@@ -70,9 +70,13 @@ def _pick(bits, first, size, known, lo, hi):
 def negatives(keys, a, b, site, position, first, size, known, lo, hi, out):
     """out[i, 1 + j] = the j-th negative of batch row i, drawn at counter (j // 4, position[i], a, b)."""
     n = out.shape[1] - 1
+    blocks = (n + 3) // 4
     for i in numba.prange(out.shape[0]):
-        s = site[i]
-        for block in range((n + 3) // 4):
-            bits = philox(keys[s], np.uint64(block), np.uint64(position[i]), np.uint64(a), np.uint64(b))
-            for lane in range(min(4, n - 4 * block)):
-                out[i, 1 + 4 * block + lane] = _pick(bits[lane], first[s], size[s], known, lo[i], hi[i])
+        s, bits = site[i], np.empty((4, blocks), np.uint64)
+        key, row, step, epoch = keys[s], np.uint64(position[i]), np.uint64(a), np.uint64(b)
+        for block in range(blocks):  # apart from the choice, so that it is vectorised
+            bits[0, block], bits[1, block], bits[2, block], bits[3, block] = philox(
+                key, np.uint64(block), row, step, epoch
+            )
+        for j in range(n):
+            out[i, 1 + j] = _pick(bits[j & 3, j >> 2], first[s], size[s], known, lo[i], hi[i])

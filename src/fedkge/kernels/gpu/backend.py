@@ -104,6 +104,12 @@ def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn:
     optimizers.adam_touched(_own(table), part, groups, _own(m), _own(v), turn, adam)
 
 
+def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
+    gradient = torch.zeros_like(table)
+    accumulate_(gradient, table, part)
+    adam_(table, gradient, m, v, turn, adam)
+
+
 def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None:
     optimizers.adagrad(_own(table), _own(gradient), _own(squares), turn, rate)
 
