@@ -19,7 +19,7 @@ from fedkge.graphs.streams import opened
 
 OURS = "urn:fedkge:"
 BLANK = re.compile(r"_:[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_-])?")
-RANDOM = re.compile(r"[0-9a-f]{32}")
+RANDOM = re.compile(r"[0-9a-f]{24,32}")  # 128 random bits in hexadecimal, without leading zeros
 
 
 def read_rdf(path: Path, turtle: bool) -> Statements:
