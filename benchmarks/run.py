@@ -67,8 +67,8 @@ def measure(script: tuple[str, ...], where: str) -> dict[str, Any]:
     found = {}
     for line in done.stdout.splitlines():
         if line.startswith("{"):
-            values = json.loads(line)
-            found[values.pop("name")] = {**values, "machine": where, "date": date}
+            values = json.loads(line) | {"machine": where, "date": date}
+            found[values.pop("name")] = values
     return found
 
 

@@ -40,12 +40,12 @@ def run(
     with command():
         folder = out or Path("runs") / config.stem
         (summary,) = _run({folder: _experiment(config, set_)}, device, resume)
-        _write_report([folder], folder / "report.html")
+        report = _report([folder], folder / "report.html")
         if json:
             show([summary], True)
         else:
             show(_rows([summary]), False, f"{summary['dataset']}: test, filtered, both sides")
-            print(f"run: {folder}    report: {folder / 'report.html'}")
+            print(f"run: {folder}    report: {report}")
 
 
 def compare(
@@ -64,10 +64,10 @@ def compare(
             folder / name: _experiment(config, [*set_, f'method.name="{name}"']) for name in _names(method)
         }
         summaries = _run(experiments, device, resume)
-        _write_report(list(experiments), folder / "report.html")
+        report = _report(list(experiments), folder / "report.html")
         show(_rows(summaries), json, f"{summaries[0]['dataset']}: test MRR, filtered, both sides")
         if not json:
-            print(f"runs: {folder}    report: {folder / 'report.html'}")
+            print(f"runs: {folder}    report: {report}")
 
 
 def _names(methods: str) -> list[str]:
@@ -167,8 +167,15 @@ def _rows(summaries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [*rows, {"site": "all", **{s["method"]: s["metrics"]["test"]["mrr"] for s in summaries}}]
 
 
-def _write_report(folders: list[Path], path: Path) -> None:
+def _report(folders: list[Path], path: Path) -> str:
+    """Write the page and say where; a machine without plotly still trains, and says that there is no page."""
+    from fedkge.errors import MissingPackage
     from fedkge.reports.html import write_report
     from fedkge.reports.load import load_runs
 
-    write_report(load_runs(folders), path)
+    try:
+        write_report(load_runs(folders), path)
+    except MissingPackage as error:
+        print(f"warning: {error}; `fedkge report` makes the page where it is installed", file=sys.stderr)
+        return "none"
+    return str(path)
