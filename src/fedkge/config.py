@@ -127,7 +127,7 @@ def override(config: dict[str, Any], assignments: Sequence[str]) -> dict[str, An
     for assignment in assignments:
         dotted, equals, text = assignment.partition("=")
         if not equals:
-            raise ConfigError(f"--set {assignment}: expected KEY=VALUE, as in method.mu=0.5")
+            raise ConfigError(f"--set {assignment}: expected KEY=VALUE, as in model.dim=64")
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:

@@ -76,6 +76,8 @@ def test_partition_then_stats(graph, tmp_path):
     (found,) = answer("stats", "fed", "--strict")  # strict: train knows every name
     assert [site["entities"] for site in found["sites"]] == [row["entities"] for row in sizes]
     assert found["relations"] == 6
+    overlap = np.array(found["entity_overlap"])
+    assert found["mean_shared_entities_per_pair"] == pytest.approx(overlap[np.triu_indices(3, 1)].mean())
     assert np.array(found["entity_overlap"]).diagonal().tolist() == [row["entities"] for row in sizes]
 
     done = process("stats", "fed")
@@ -147,6 +149,18 @@ def test_forget(graph, tmp_path):
         whole = rows(tmp_path / "fed" / row["site"] / "train.tsv")
         assert sorted(rows(site / "forget.tsv") + rows(site / "train.tsv")) == whole
     assert list(read_federation(tmp_path / "rest", strict=True)) == ["0", "1"]
+
+
+def test_marks_are_forgotten_with_their_statements_and_lost_aloud(graph, tmp_path):
+    answer("mark", graph, "marked", "--share", 1)
+    answer("forget", "marked", "rest", "--share", 0.05)
+    assert sorted(rows(tmp_path / "rest/forget.tsv") + rows(tmp_path / "rest/train.tsv")) == rows(
+        tmp_path / "marked/train.tsv"
+    )
+    done = CliRunner().invoke(app, ["data", "split", "marked", "divided"])
+    assert "warning: 60 of 300 confidential statements were moved to valid or test" in done.stderr
+    message = refused("convert", "marked", "new/rdf", "--format", "nt")
+    assert message.startswith("error: new/rdf: N-Triples cannot mark 300 confidential")
 
 
 def test_an_output_in_use_is_replaced_only_on_request(graph, tmp_path):

@@ -469,7 +469,7 @@ def test_data_that_is_not_there_is_named_in_full(tmp_path: Path) -> None:
         (["model.name=trnse"], "model.name: no model is named 'trnse'; did you mean 'transe'?"),
         (["model.norm=3"], "model.norm: expected one of 1, 2, got 3"),
         (["trainer.loss=margins"], "trainer.loss: expected one of"),
-        (["rounds"], "--set rounds: expected KEY=VALUE, as in method.mu=0.5"),
+        (["rounds"], "--set rounds: expected KEY=VALUE, as in model.dim=64"),
         (["rounds.x=3"], "--set rounds.x=3: rounds is not a table"),
         (["data.name=atlas"], "data.name, path: expected one of the two"),
         (["data.ratio=8:x"], "ratio: expected numbers as in 8:1:1, got '8:x'"),

@@ -35,8 +35,32 @@ def refuses(path: Path, message: str, **options: bool) -> None:
     [
         ("train.tsv", MANY + b"a\tr\n", r"train\.tsv:1042: expected 3 tab-separated fields, found 2$"),
         ("train.tsv", b"a r b\n", r"train\.tsv:1: expected 3 tab-separated fields, found 1$"),
-        ("train.tsv", GOOD + b"a\tr\tc\t1\n", r"train\.tsv:2: expected 3 tab-separated fields, found 4"),
-        ("train.tsv", b"a\tr\tc\t1\n" + GOOD, r"train\.tsv:2: expected 4 tab-separated fields, found 3$"),
+        (
+            "train.tsv",
+            GOOD + b"a\tr\tc\t1\n",
+            r"train\.tsv:2: expected 3 tab-separated fields, found 4; line 1 had 3 fields$",
+        ),
+        ("train.tsv", b"a\tr\tc\t1\n" + GOOD, r"tsv:2: expected 4 .*, found 3; line 1 had 4 fields$"),
+        (
+            "train.tsv",
+            GOOD + b"a\tr\t \n",
+            r"tsv:2: expected the name of a tail, found a field of white space",
+        ),
+        (
+            "train.csv",
+            b"a,r,b\n\xc2\xa0,r,b\n",
+            r"csv:2: expected the name of a head, found a field of white",
+        ),
+        (
+            "train.csv",
+            b"Head,Tail,Relation\na,b,r\n",
+            r"csv:1: .* order head,relation,tail, found Head,Tail,",
+        ),
+        (
+            "train.csv",
+            b"mark,object,predicate,subject\n1,b,r,a\n",
+            r"csv:1: .* order subject,predicate,object,mark,",
+        ),
         ("train.csv", b"a,r,b\na,r,b,c,d\n", r"train\.csv:2: expected 3 comma-separated fields, found 5$"),
         (
             "train.tsv",
@@ -95,6 +119,7 @@ def test_marks_belong_in_train(tmp_path: Path, suffix: str) -> None:
             b"<urn:fedkge:%FF> <x:r> <x:b> .\n",
             r"train\.nt[.gz]*: expected a percent-encoded name",
         ),
+        ("train.nt", b"<urn:fedkge:%20> <x:r> <x:b> .\n", r"expected a percent-encoded name"),
         ("train.parquet", b"PAR1 not quite", r"train\.parquet[.gz]*: expected Parquet, found something else"),
     ],
 )
@@ -119,8 +144,12 @@ def test_bad_gzip(tmp_path: Path, name: str) -> None:
         ({"h": ["a"], "r": [1], "t": ["b"]}, "expected strings in column 'r', found int64"),
         ({"h": ["a", "b"], "r": ["r", None], "t": ["b", "c"]}, "row 2: expected a name in column 'r'"),
         ({"h": ["a", ""], "r": ["r", "r"], "t": ["b", "c"]}, "row 2: expected a name in column 'h'"),
-        ({"h": ["a"], "r": ["r"], "t": ["b"], "c": [2]}, "row 1: expected 0, 1, true, false .* found '2'"),
-        ({"h": ["a"], "r": ["r"], "t": ["b"], "c": [[1]]}, "expected marks of confidentiality in column 'c'"),
+        ({"h": ["a", "\t "], "r": ["r", "r"], "t": ["b", "c"]}, "row 2: expected a name in column 'h'"),
+        ({"h": ["a"], "r": ["r"], "t": ["b"], "weight": [1]}, "expected three columns and .* also 'weight'"),
+        ({"Head": ["a"], "TAIL": ["b"], "w": [1], "relation": ["r"]}, "expected three columns .* also 'w'"),
+        ({"h": ["a"], "H": ["r"], "t": ["b"]}, "expected 3 or 4 columns"),
+        ({"h": ["a"], "r": ["r"], "t": ["b"], "mark": [2]}, "row 1: expected 0, 1, true, false .* found '2'"),
+        ({"h": ["a"], "r": ["r"], "t": ["b"], "mark": [[1]]}, "expected marks .* in column 'mark'"),
         ({name: pa.array([], pa.string()) for name in "hrt"}, "expected statements, found none"),
     ],
 )
@@ -221,3 +250,10 @@ def test_federations(tmp_path: Path) -> None:
     (tmp_path / "brain.csv").rename(tmp_path / "map.json")
     with pytest.raises(DataError, match=r"map\.json: expected a suffix"):
         read_federation(tmp_path)
+
+
+def test_a_misspelt_train_is_suggested(tmp_path: Path) -> None:
+    write(tmp_path, valid__tsv=GOOD, trian__tsv=GOOD)
+    refuses(
+        tmp_path, r"expected train\{.*found trian\.tsv, valid\.tsv; is trian\.tsv meant to be train\.tsv\?$"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import os
 import subprocess
@@ -97,8 +98,8 @@ class TestDelimited:
         assert named(self.read(tmp_path, header + b"\na,r,b\n", ".csv")) == [("a", "r", "b")]
 
     def test_what_is_nearly_a_header_is_a_statement(self, tmp_path: Path) -> None:
-        graph = self.read(tmp_path, b"Head,relation,tail\na,r,b\nhead,relation,tail\n", ".csv")
-        assert named(graph) == [("Head", "relation", "tail"), ("a", "r", "b"), ("head", "relation", "tail")]
+        graph = self.read(tmp_path, b"heads,relation,tail\na,r,b\nhead,relation,tail\n", ".csv")
+        assert named(graph) == [("heads", "relation", "tail"), ("a", "r", "b"), ("head", "relation", "tail")]
 
     @pytest.mark.parametrize("suffix", [".tsv", ".csv"])
     def test_fourth_column_marks_confidential_statements(self, tmp_path: Path, suffix: str) -> None:
@@ -165,7 +166,7 @@ def test_importing_loads_no_optional_package() -> None:
 
 
 def test_parquet_columns_are_found_by_name(tmp_path: Path) -> None:
-    table = pa.table({"tail": ["b"], "secret": [True], "head": ["a"], "relation": ["r"]})
+    table = pa.table({"TAIL": ["b"], "Confidential": [True], "Head": ["a"], "relation": ["r"]})
     parquet.write_table(table, tmp_path / "train.parquet")
     graph = read_graph(tmp_path)
     assert graph.confidential is not None
@@ -269,3 +270,22 @@ def test_fb15k_237_by_both_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = read_graph(folder)
     assert (fast.entities, fast.relations) == (plain.entities, plain.relations)
     assert np.array_equal(fast.all(), plain.all())
+
+
+@pytest.mark.parametrize("pyarrow", [True, False])
+@pytest.mark.parametrize("header", ["Head,RELATION,tail", "Subject,Predicate,Object"])
+def test_csv_headers_in_any_case(tmp_path: Path, monkeypatch, pyarrow: bool, header: str) -> None:
+    if not pyarrow:
+        monkeypatch.setattr(files, "find_spec", lambda name: None)
+    (tmp_path / "train.csv").write_text(f"{header}\na,r,b\n")
+    assert named(read_graph(tmp_path)) == [("a", "r", "b")]
+
+
+@pytest.mark.parametrize("pyarrow", [True, False])
+def test_long_csv_fields(tmp_path: Path, monkeypatch, pyarrow: bool) -> None:
+    if not pyarrow:
+        monkeypatch.setattr(files, "find_spec", lambda name: None)
+    limit, name = csv.field_size_limit(), "x" * 200_000
+    (tmp_path / "train.csv").write_text(f'a,r,"{name}"\n')
+    assert named(read_graph(tmp_path)) == [("a", "r", name)]
+    assert csv.field_size_limit() == limit

@@ -123,6 +123,7 @@ def test_a_forget_set_keeps_marks_and_other_splits(federation):
     marked = mark_share({"g": triangle}, 1, 0)
     chosen = forget(marked, 0.25)["g"]
     assert chosen.retained.confidential.tolist() == [True] * 3
+    assert chosen.as_graph().confidential.tolist() == [True]
     np.testing.assert_array_equal(chosen.retained.valid, triangle.valid)
 
 
@@ -163,7 +164,7 @@ def test_pruning_repeats_and_counts_all_splits():
     smaller, gone = prune(graph, 2)
     assert list(smaller.entities) == ["a", "b", "c"]
     assert len(smaller.valid) == 1
-    assert gone == Pruned(entities=2, relations=1, statements=2, passes=2)
+    assert gone == Pruned(entities=2, relations=1, statements=2, unseen=0, passes=2)
 
 
 def test_pruning_too_hard():
@@ -172,4 +173,17 @@ def test_pruning_too_hard():
         prune(graph, 3)
     with pytest.raises(ConfigError, match="min_degree: expected at least 1"):
         prune(graph, 0)
-    assert prune(graph, 1)[1] == Pruned(0, 0, 0, 0)
+    assert prune(graph, 1)[1] == Pruned(0, 0, 0, 0, 0)
+
+
+def test_pruning_leaves_no_name_that_train_lacks():
+    graph = graph_from_names(
+        [("a", "r", "b"), ("b", "r", "a"), ("c", "s", "lone")],
+        [("a", "s", "b"), ("b", "r", "c")],  # train loses s and c with "lone"
+        [("c", "r", "a"), ("a", "r", "a")],
+    )
+    with pytest.warns(DataWarning, match="3 valid or test statements dropped"):
+        smaller, gone = prune(graph, 2)
+    assert (list(smaller.entities), list(smaller.relations)) == (["a", "b"], ["r"])
+    assert (len(smaller.train), len(smaller.valid), len(smaller.test)) == (2, 0, 1)
+    assert (gone.statements, gone.unseen) == (4, 3)

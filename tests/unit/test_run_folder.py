@@ -45,7 +45,12 @@ def test_configuration_is_complete_and_reads_back(tmp_path: Path) -> None:
     assert written["model"] == {"name": "transr", "dim": 4, "margin": 1.0, "epsilon": 2.0, "norm": 2}
     assert written["trainer"]["negatives"] == 256
     assert written["evaluate"] == {"every": 5, "patience": 3, "rule": "patience"}
-    assert written["data"] == {"path": "some/where", "ratio": "8:1:1", "strict": False}
+    assert written["data"] == {
+        "path": "some/where",
+        "ratio": "8:1:1",
+        "strict": False,
+        "drop_leaks": False,
+    }
 
 
 def test_a_run_is_not_overwritten(tmp_path: Path) -> None:

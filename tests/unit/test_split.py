@@ -53,7 +53,9 @@ def test_the_result_has_the_ids_of_its_files(tmp_path):
 def test_marks_stay_with_what_stays_in_train():
     graph = dense_graph()
     marks = graph.train[:, 1] == 0
-    divided = split(Graph(graph.entities, graph.relations, graph.train, confidential=marks), seed=2)
+    with pytest.warns(DataWarning, match=r"(\d+) of 300 confidential statements were moved") as said:
+        divided = split(Graph(graph.entities, graph.relations, graph.train, confidential=marks), seed=2)
+    assert str(said[0].message).startswith(f"{300 - int(divided.confidential.sum())} of 300 ")
     secret = divided.relations.id(graph.relations[0])
     np.testing.assert_array_equal(divided.confidential, divided.train[:, 1] == secret)
 

@@ -59,8 +59,8 @@ def stats(source: Source, strict: Strict = False, as_json: Json = False) -> None
             "relations": found.relations,
             "shared_by_two": found.shared_by_two,
             "shared_by_all": found.shared_by_all,
-            "mean_entity_overlap": found.mean_entity_overlap,
-            "mean_relation_overlap": found.mean_relation_overlap,
+            "mean_shared_entities_per_pair": found.mean_entity_overlap,
+            "mean_shared_relations_per_pair": found.mean_relation_overlap,
         }
         overlaps = {"entity_overlap": found.entity_overlap, "relation_overlap": found.relation_overlap}
         if as_json:
@@ -177,6 +177,7 @@ def prune_command(
                 "dropped_entities": gone.entities,
                 "dropped_relations": gone.relations,
                 "dropped_statements": gone.statements,
+                "dropped_unseen": gone.unseen,
             }
             for _, gone in pruned.values()
         ]

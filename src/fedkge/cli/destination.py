@@ -16,13 +16,17 @@ OURS = re.compile(r"(train|valid|test|forget)\.(tsv|nt)(\.gz)?")
 @contextmanager
 def destination(out: Path, overwrite: bool) -> Iterator[Path]:
     """The name of a folder to make; it becomes `out` if the body succeeds and is removed if it fails."""
-    out = out.absolute()
+    given, out = out, out.absolute()
     _check(out, overwrite)
     try:
         above = next(parent for parent in out.parents if parent.is_dir())
         with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=above) as temporary:
             fresh = Path(temporary) / "new"
-            yield fresh
+            try:
+                yield fresh
+            except DataError as error:  # name the folder that the user knows, not the hidden one
+                hidden = re.escape(temporary) + r"[/\\]\w+"
+                raise DataError(re.sub(hidden, lambda _: str(given), str(error))) from None
             if out.exists():
                 out.rename(Path(temporary) / "old")
             out.parent.mkdir(parents=True, exist_ok=True)

@@ -165,12 +165,13 @@ def _sites(run: Path, site: str | None = None) -> list[tuple[str, Tables, Graph]
     from fedkge.runtimes.folder import RunFolder
 
     folder = RunFolder.open(run)
+    ended = folder.summary()["sites"]
     federation = folder.experiment().load()
     found = []
-    for name in folder.sites() if site is None else [site]:
-        tables, entities, relations = folder.load_site(name)
+    for name in ended if site is None else [site]:
+        tables, _, _ = folder.load_site(name)
         graph = federation.get(name)
-        if graph is None or graph.entities != entities or graph.relations != relations:
+        if graph is None or graph.digest() != ended[name]["digest"]:
             raise DataError(f"{run}: the data of site {name!r} has changed since the run")
         found.append((name, tables, graph))
     return found

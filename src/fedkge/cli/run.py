@@ -59,7 +59,11 @@ def compare(
 ) -> None:
     """Run one experiment by several methods with the same budget, and show them site by site."""
     with command():
+        from fedkge.errors import ConfigError
+
         folder = out or Path("runs") / config.stem
+        if (folder / "config.toml").exists():
+            raise ConfigError(f"{folder}: holds a run already; choose another folder for the runs to compare")
         experiments = {
             folder / name: _experiment(config, [*set_, f'method.name="{name}"']) for name in _names(method)
         }
@@ -103,6 +107,9 @@ def _run(experiments: Mapping[Path, Experiment], device: str, resume: bool) -> l
     taken = {
         folder: RunFolder.taken(folder, experiment, resume) for folder, experiment in experiments.items()
     }
+    for folder, known in taken.items():
+        if resume and not known:
+            print(f"note: {folder}: nothing to resume, a new run", file=sys.stderr)
     federation = next(iter(experiments.values())).load()
     summaries = []
     for folder, experiment in experiments.items():

@@ -38,7 +38,7 @@ def save_embeddings(tables: Tables, graph: Graph, folder: Path, format: Format |
     for axis, known in names.items():
         if len(known) != len(tables.table(axis)):
             raise DataError(f"{len(known)} {axis} names for {len(tables.table(axis))} rows: not their graph")
-        _check_names(known)
+        check_names(known)
     folder.mkdir(parents=True, exist_ok=True)
     write = {Format.SAFETENSORS: _safetensors, Format.PARQUET: _parquet, Format.TSV: _tsv}[Format(format)]
     return [
@@ -69,7 +69,8 @@ def load_embeddings(folder: Path) -> tuple[Tables, Names, Names]:
     return tables, names[0], names[1]
 
 
-def _check_names(names: Names) -> None:
+def check_names(names: Names) -> None:
+    """Refuse names that a list with one name a line cannot hold."""
     for name in names:
         if "\t" in name or "\n" in name or "\r" in name:
             raise DataError(

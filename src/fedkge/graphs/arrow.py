@@ -9,7 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkge.errors import DataError, MissingPackage
-from fedkge.graphs.delimited import HEADERS, MARKS, ROLES, Dialect, is_header, rows
+from fedkge.graphs.delimited import (
+    HEADERS,
+    MARK_HEADERS,
+    MARKS,
+    ROLES,
+    Dialect,
+    is_blank,
+    is_header,
+    rows,
+)
 from fedkge.graphs.graph import Mask
 from fedkge.graphs.indexing import Statements
 from fedkge.graphs.streams import opened
@@ -39,7 +48,7 @@ def read_fast(path: Path, dialect: Dialect, marks: bool) -> Statements | None:
                 csv.ReadOptions(
                     column_names=columns,
                     block_size=BLOCK,
-                    skip_rows=int(dialect.quoted and is_header(first)),
+                    skip_rows=int(dialect.quoted and is_header(path, first)),
                 ),
                 csv.ParseOptions(delimiter=dialect.separator, quote_char=False, ignore_empty_lines=False),
                 csv.ConvertOptions(column_types=dict.fromkeys(columns, text), null_values=[]),
@@ -55,12 +64,13 @@ def read_fast(path: Path, dialect: Dialect, marks: bool) -> Statements | None:
     del table
     pyarrow.default_memory_pool().release_unused()  # else the text of the file stays with the process
     names = statements.entities + statements.relations
-    doubtful = "" in names or (dialect.quoted and '"' in "".join(names))
+    doubtful = any(map(is_blank, names)) or (dialect.quoted and '"' in "".join(names))
     return None if doubtful else statements
 
 
 def read_parquet(path: Path, marks: bool) -> Statements:
-    """Three columns of strings, found by their names or else by their order, and a fourth for marks."""
+    """Three columns of strings, found by their names in any case or else by their order; a fourth holds marks
+    and must be named so."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -73,17 +83,32 @@ def read_parquet(path: Path, marks: bool) -> Statements:
             table = parquet.read_table(pyarrow.BufferReader(packed) if packed is not None else stream)
         except pyarrow.ArrowException as error:
             raise DataError(f"{path}: expected Parquet, found something else ({error})") from None
-    if table.num_columns not in (3, 4) or len(set(table.column_names)) < table.num_columns:
-        raise DataError(f"{path}: expected 3 or 4 columns, each with a name, found {table.column_names}")
+    if table.num_columns not in (3, 4) or len(set(map(str.lower, table.column_names))) < table.num_columns:
+        raise DataError(
+            f"{path}: expected 3 or 4 columns, each with a name of its own, found {table.column_names}"
+        )
     if table.num_columns == 4 and not marks:
         raise DataError(f"{path}: expected 3 columns, found 4; marks of confidentiality belong in train")
     if not table.num_rows:
         raise DataError(f"{path}: expected statements, found none")
-    by_name = next((names for names in HEADERS if set(names) <= set(table.column_names)), None)
-    names = by_name or table.column_names[:3]
+    names, mark = _parquet_columns(path, table.column_names)
     columns = [_text(path, name, table[name]) for name in names]
-    rest = [name for name in table.column_names if name not in names]
-    return _coded(path, columns, _parquet_marks(path, rest[0], table[rest[0]]) if rest else None)
+    return _coded(path, columns, None if mark is None else _parquet_marks(path, mark, table[mark]))
+
+
+def _parquet_columns(path: Path, found: list[str]) -> tuple[list[str], str | None]:
+    """The columns of heads, relations and tails, and that of the marks if there is a fourth."""
+    by_word = {name.lower(): name for name in found}
+    header = next((words for words in HEADERS if set(words) <= set(by_word)), None)
+    if header is not None:
+        names = [by_word[word] for word in header]
+    else:
+        names = [name for name in found if len(found) == 3 or name.lower() not in MARK_HEADERS][:3]
+    rest = [name for name in found if name not in names]
+    if rest and (len(rest) > 1 or rest[0].lower() not in MARK_HEADERS):
+        expected = f"three columns and one named {' or '.join(MARK_HEADERS)}"
+        raise DataError(f"{path}: expected {expected}, found also {rest[0]!r}; remove or rename that column")
+    return names, rest[0] if rest else None
 
 
 def _coded(path: Path, columns: list[Column], confidential: Mask | None) -> Statements:
@@ -132,9 +157,10 @@ def _text(path: Path, name: str, column: Column) -> Column:
         column.validate(full=True)
     except ArrowException as error:
         raise DataError(f"{path}: expected UTF-8 in column {name!r}, found {error}") from None
-    bad = compute.equal(compute.fill_null(column, ""), "")
-    if compute.any(bad).as_py():
-        row = compute.index(bad, True).as_py() + 1
+    column = compute.fill_null(column, "")
+    bad = [name for name in column.unique().to_pylist() if is_blank(name)]
+    if bad:
+        row = min(compute.index(column, name).as_py() for name in bad) + 1
         raise DataError(f"{path}: row {row}: expected a name in column {name!r}, found none")
     return column
 

@@ -20,7 +20,8 @@ from fedkge.graphs.graph import Graph, Split
 
 def load(name: str, *, strict: bool = False) -> dict[str, Graph]:
     """The federation of that name; a plain graph is a federation of one site."""
-    return read_federation(folder(find(name)), strict=strict)
+    dataset = find(name)
+    return read_federation(folder(dataset), strict=strict, drop_leaks=dataset.leaks)
 
 
 def obtain(source: str, *, strict: bool = False) -> dict[str, Graph]:

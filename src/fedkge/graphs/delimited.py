@@ -16,8 +16,10 @@ from fedkge.graphs.streams import opened
 
 HEADERS = (["head", "relation", "tail"], ["subject", "predicate", "object"])
 ROLES = ("head", "relation", "tail")
+MARK_HEADERS = ("confidential", "mark")  #: what a column of marks may be called, in any case
 MARKS = {"": False, "0": False, "1": True, "false": False, "true": True}  #: compared in lower case
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+LONGEST_FIELD = 2**31 - 1  #: characters; the csv module's own limit of 131,072 is too low for some literals
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,23 @@ def read_plainly(path: Path, dialect: Dialect, marks: bool) -> Statements:
     return Statements(str(path), statements.triples, statements.entities, statements.relations, confidential)
 
 
-def is_header(fields: list[str]) -> bool:
-    """Whether the first line of a CSV file is a header: these words exactly, or it is a statement."""
-    return fields[:3] in HEADERS and fields[3:] in ([], ["confidential"])
+def is_header(path: Path, fields: list[str]) -> bool:
+    """Whether the first line of a CSV file is a header, in any case; the same words in another order are an
+    error, since the columns would be read as something they are not."""
+    words = [field.lower() for field in fields]
+    marks = [word for word in words if word in MARK_HEADERS]
+    for names in HEADERS:
+        if words == names + marks[:1]:
+            return True
+        if sorted(words) == sorted(names + marks[:1]):
+            expected = ",".join(names + marks)
+            raise DataError(f"{path}:1: expected columns in the order {expected}, found {','.join(fields)}")
+    return False
+
+
+def is_blank(name: str) -> bool:
+    """Whether a name is empty or only white space, and so no name."""
+    return not name or name.isspace()
 
 
 def rows(path: Path, stream: BufferedIOBase, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
@@ -60,12 +76,15 @@ def rows(path: Path, stream: BufferedIOBase, dialect: Dialect) -> Iterator[tuple
         return
     records = csv.reader(_lines(path, stream), delimiter=dialect.separator, strict=True)
     number = 1
+    limit = csv.field_size_limit(LONGEST_FIELD)
     try:
         for fields in records:
             yield number, fields
             number = records.line_num + 1
     except csv.Error as error:
         raise DataError(f"{path}:{number}: expected quoting by RFC 4180, found {error}") from None
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _lines(path: Path, stream: BufferedIOBase) -> Iterator[str]:
@@ -89,9 +108,9 @@ def _statements(
     """The (head, relation, tail) of each line; their marks, if the file has them, are added to `found`."""
     width = blank = 0
     for line, fields in rows(path, stream, dialect):
-        if line == 1 and dialect.quoted and is_header(fields):
+        if line == 1 and dialect.quoted and is_header(path, fields):
             width = len(fields)
-            _check_width(f"{path}:1", dialect, 4 if marks and width == 4 else 3, width)
+            _check_width(path, 1, dialect, 4 if marks and width == 4 else 3, width, marks)
             continue
         if not fields:
             blank = blank or line
@@ -100,10 +119,11 @@ def _statements(
             raise DataError(f"{path}:{blank}: expected a statement, found a blank line")
         width = width or (4 if marks and len(fields) == 4 else 3)
         if len(fields) != width:
-            _check_width(f"{path}:{line}", dialect, width, len(fields))
-        if "" in fields[:3]:
-            role = ROLES[fields.index("")]
-            raise DataError(f"{path}:{line}: expected the name of a {role}, found an empty field")
+            _check_width(path, line, dialect, width, len(fields), marks)
+        for role, name in zip(ROLES, fields, strict=False):
+            if is_blank(name):
+                found_instead = "a field of white space" if name else "an empty field"
+                raise DataError(f"{path}:{line}: expected the name of a {role}, found {found_instead}")
         if width == 4:
             mark = MARKS.get(fields[3].lower())
             if mark is None:
@@ -113,7 +133,10 @@ def _statements(
         yield fields[:3]
 
 
-def _check_width(where: str, dialect: Dialect, expected: int, found: int) -> None:
-    if found != expected:
-        hint = "; marks of confidentiality belong in train" if (expected, found) == (3, 4) else ""
-        raise DataError(f"{where}: expected {expected} {dialect.called} fields, found {found}{hint}")
+def _check_width(path: Path, line: int, dialect: Dialect, expected: int, found: int, marks: bool) -> None:
+    if found == expected:
+        return
+    hint = f"; line 1 had {expected} fields" if line > 1 and {expected, found} == {3, 4} else ""
+    if found == 4 and not marks:
+        hint += "; marks of confidentiality belong in train"
+    raise DataError(f"{path}:{line}: expected {expected} {dialect.called} fields, found {found}{hint}")

@@ -32,27 +32,30 @@ __all__ = [
 SUFFIXES = (".tsv", ".csv", ".nt", ".ttl", ".parquet")  #: each may be followed by .gz
 
 
-def read_graph(path: Path, *, strict: bool = False) -> Graph:
+def read_graph(path: Path, *, strict: bool = False, drop_leaks: bool = False) -> Graph:
     """The graph in a file, whose statements all become train, or in a folder.
 
     Duplicates are dropped with a warning. Names in valid or test that train never saw are a warning, or an
-    error if `strict`. A statement in two splits, or a file that is not what its suffix says, is an error.
+    error if `strict`. A statement in two splits is an error, or (`drop_leaks`) left out
+    of the later one with a warning. A file that is not what its suffix says is an error.
     """
     if path.is_dir():
-        return graph_from_statements(_read_folder(path), strict=strict)
+        return graph_from_statements(_read_folder(path), strict=strict, drop_leaks=drop_leaks)
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
-    return graph_from_statements({Split.TRAIN: _read_file(path, Split.TRAIN)}, strict=strict)
+    return graph_from_statements(
+        {Split.TRAIN: _read_file(path, Split.TRAIN)}, strict=strict, drop_leaks=drop_leaks
+    )
 
 
-def read_federation(path: Path, *, strict: bool = False) -> dict[str, Graph]:
+def read_federation(path: Path, *, strict: bool = False, drop_leaks: bool = False) -> dict[str, Graph]:
     """The sites' graphs, sorted by name: one folder or file each, named by it.
 
     A file, or a folder that holds a graph itself, is a federation of one. Hidden files and documents (README,
     LICENSE, NOTICE, ATTRIBUTION, *.md) are skipped.
     """
     if not path.is_dir() or is_openke(path) or _split_files(path):
-        return {_site(path.absolute()): read_graph(path, strict=strict)}
+        return {_site(path.absolute()): read_graph(path, strict=strict, drop_leaks=drop_leaks)}
     sites: dict[str, Path] = {}
     for member in visible(path):
         if (site := _site(member)) in sites:
@@ -62,7 +65,7 @@ def read_federation(path: Path, *, strict: bool = False) -> dict[str, Graph]:
         sites[site] = member
     if not sites:
         raise DataError(f"{path}: expected a folder or a file per site, found none")
-    return {site: read_graph(sites[site], strict=strict) for site in sorted(sites)}
+    return {site: read_graph(sites[site], strict=strict, drop_leaks=drop_leaks) for site in sorted(sites)}
 
 
 def _read_folder(folder: Path) -> dict[Split, Statements]:
@@ -75,12 +78,23 @@ def _read_folder(folder: Path) -> dict[Split, Statements]:
             return {Split.TRAIN: _read_file(graphs[0], Split.TRAIN)}
     if Split.TRAIN not in files:
         found = ", ".join(member.name for member in visible(folder)[:8]) or "nothing"
-        raise DataError(f"{folder}: expected train{{{','.join(SUFFIXES)}}}[.gz], found {found}")
+        raise DataError(
+            f"{folder}: expected train{{{','.join(SUFFIXES)}}}[.gz], found {found}{_misspelt(folder)}"
+        )
     for member in visible(folder):
         hint = suggest(member.name.split(".")[0], map(str, Split))
         if hint and _suffix(member) in SUFFIXES and member not in files.values():
             raise DataError(f"{member}: expected train, valid or test, found another name{hint}")
     return {split: _read_file(path, split) for split, path in files.items()}
+
+
+def _misspelt(folder: Path) -> str:
+    """`; is trian.tsv meant to be train?`, or nothing when no file has a name like that."""
+    for member in visible(folder):
+        stem = member.name.split(".")[0]
+        if _suffix(member) in SUFFIXES and stem not in list(Split) and suggest(stem.lower(), [Split.TRAIN]):
+            return f"; is {member.name} meant to be train{member.name.removeprefix(stem)}?"
+    return ""
 
 
 def _split_files(folder: Path) -> dict[Split, Path]:

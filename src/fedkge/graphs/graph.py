@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -123,6 +124,18 @@ class Graph:
     def all(self) -> Ids:
         """Every statement: train, then valid, then test."""
         return np.concatenate((self.train, self.valid, self.test))
+
+    def digest(self) -> str:
+        """A short text that changes with any name, statement, mark or order."""
+        state = hashlib.blake2b(digest_size=16)
+        for names in (self.entities, self.relations):
+            for name in names:
+                state.update(name.encode() + b"\n")
+        for triples in self.splits().values():
+            state.update(b"%d" % len(triples) + triples.tobytes())
+        if self.confidential is not None:
+            state.update(self.confidential.tobytes())
+        return state.hexdigest()
 
     def __repr__(self) -> str:
         sizes = "/".join(f"{len(t):,}" for t in self.splits().values())

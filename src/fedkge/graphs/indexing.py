@@ -76,12 +76,14 @@ def graph_from_names(
     )
 
 
-def graph_from_statements(splits: Mapping[Split, Statements], *, strict: bool = False) -> Graph:
+def graph_from_statements(
+    splits: Mapping[Split, Statements], *, strict: bool = False, drop_leaks: bool = False
+) -> Graph:
     """Join the splits into one graph.
 
     Duplicates within a split are dropped with a warning, keeping the first; if any copy is confidential,
     the one that stays is. Names that train never saw are a warning, or an error if `strict`. A statement
-    that stands in two splits is an error.
+    that stands in two splits is an error, or (`drop_leaks`) left out of the later one with a warning.
     """
     train = splits[Split.TRAIN]
     if not len(train.triples):
@@ -99,15 +101,23 @@ def graph_from_statements(splits: Mapping[Split, Statements], *, strict: bool = 
 
     keys = _keys([part.triples for part in joined.values()], len(entities), len(relations))
     ordered = [np.sort(key) for key in keys]
-    for (a, part), (b, other) in combinations(enumerate(joined.values()), 2):
+    for (a, earlier), (b, later_split) in combinations(enumerate(list(joined)), 2):
+        part, other = joined[earlier], joined[later_split]
         leaked = _among(keys[b], ordered[a])
-        if leaked.any():
-            count = _count(len(np.unique(keys[b][leaked])), "statement")
-            head, relation, tail = other.triples[leaked.argmax()].tolist()
-            raise DataError(
-                f"{other.source}: {count} also in {part.source}, such as ({entities[head]}, "
-                f"{relations[relation]}, {entities[tail]}); a statement may stand in one split only"
-            )
+        if not leaked.any():
+            continue
+        count = _count(len(np.unique(keys[b][leaked])), "statement")
+        head, relation, tail = other.triples[leaked.argmax()].tolist()
+        found = (
+            f"{other.source}: {count} also in {part.source}, such as ({entities[head]}, "
+            f"{relations[relation]}, {entities[tail]})"
+        )
+        if not drop_leaks:
+            raise DataError(f"{found}; a statement may stand in one split only (drop_leaks keeps the first)")
+        warnings.warn(f"{found}; left out of the later split", DataWarning, stacklevel=3)
+        joined[later_split] = replace(other, triples=other.triples[~leaked])
+        keys[b] = keys[b][~leaked]
+        ordered[b] = np.sort(keys[b])
     kept = {split: _distinct(joined[split], keys[i], ordered[i]) for i, split in enumerate(joined)}
     return Graph(
         Names(entities, Axis.ENTITY),
@@ -119,7 +129,7 @@ def graph_from_statements(splits: Mapping[Split, Statements], *, strict: bool = 
 
 def _checked(rows: Iterable[Sequence[str]], split: Split) -> Iterable[Sequence[str]]:
     for number, row in enumerate(rows):
-        if len(row) != 3 or not all(isinstance(name, str) and name for name in row):
+        if len(row) != 3 or not all(isinstance(name, str) and name.strip() for name in row):
             raise DataError(f"{split}[{number}]: expected three names (head, relation, tail), found {row!r}")
         yield row
 

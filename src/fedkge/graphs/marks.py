@@ -94,11 +94,12 @@ class Forgetting:
 
     forgotten: Ids  # [f, 3]
     retained: Graph
+    confidential: Mask | None = None  # [f]: which of `forgotten` are marked
 
     def as_graph(self) -> Graph:
         """What is to be forgotten as a graph of its own, for writing; its ids are new."""
         nothing = self.forgotten[:0]
-        return regrouped(self.retained, self.forgotten, nothing, nothing)
+        return regrouped(self.retained, self.forgotten, nothing, nothing, self.confidential)
 
 
 def forget(federation: Federation, share: float = 0.01, seed: int = 0) -> Mapping[str, Forgetting]:
@@ -122,9 +123,11 @@ def forget(federation: Federation, share: float = 0.01, seed: int = 0) -> Mappin
             )
         stays = np.ones(len(graph.train), np.bool_)
         stays[out] = False
-        marks = None if graph.confidential is None else graph.confidential[stays]
-        retained = replace(graph, train=graph.train[stays], confidential=marks)
-        chosen[site] = Forgetting(graph.train[out], retained)
+        marks = graph.confidential
+        retained = replace(
+            graph, train=graph.train[stays], confidential=None if marks is None else marks[stays]
+        )
+        chosen[site] = Forgetting(graph.train[out], retained, None if marks is None else marks[out])
     return chosen
 
 

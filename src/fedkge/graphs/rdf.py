@@ -14,6 +14,7 @@ from typing import IO, cast
 from urllib.parse import quote, unquote
 
 from fedkge.errors import DataError, DataWarning, MissingPackage
+from fedkge.graphs.delimited import is_blank
 from fedkge.graphs.indexing import Statements, statements_by_name
 from fedkge.graphs.streams import opened
 
@@ -82,7 +83,7 @@ def _decoded(path: Path, iri: str) -> str:
         decoded = unquote(iri.removeprefix(OURS), errors="strict")
     except UnicodeDecodeError:
         decoded = ""
-    if not decoded:
+    if is_blank(decoded):
         raise DataError(f"{path}: expected a percent-encoded name after {OURS}, found <{iri}>")
     return decoded
 

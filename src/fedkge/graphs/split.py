@@ -29,7 +29,8 @@ def split(graph: Graph, ratio: Sequence[float] = (8, 1, 1), seed: int = 0) -> Gr
     Every entity and every relation has a statement in train, without exception. Where that leaves too few
     statements to hold out, what can be held out is shared in the proportion of valid to test, every statement
     left in train is the last of some entity or relation, and a warning says so.
-    A held-out statement loses its confidential mark, which only means something in train.
+    A held-out statement loses its confidential mark, which only means something in train; a warning counts
+    the marks lost.
     """
     ratio = _checked(ratio)
     whole = merged(graph)
@@ -51,6 +52,13 @@ def split(graph: Graph, ratio: Sequence[float] = (8, 1, 1), seed: int = 0) -> Gr
         n_valid = wanted[0]
     stays = np.ones(len(triples), np.bool_)
     stays[out] = False
+    if whole.confidential is not None and (lost := int(whole.confidential[out].sum())):
+        warnings.warn(
+            f"{lost:,} of {int(whole.confidential.sum()):,} confidential statements were moved to valid or "
+            "test and lost their marks; only training statements can be marked",
+            DataWarning,
+            stacklevel=2,
+        )
     valid, test = np.sort(out[:n_valid]), np.sort(out[n_valid:])
     marks = None if whole.confidential is None else whole.confidential[stays]
     return regrouped(whole, triples[stays], triples[valid], triples[test], marks)

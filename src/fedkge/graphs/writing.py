@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from fedkge.errors import DataError
+from fedkge.graphs.delimited import is_blank
 from fedkge.graphs.graph import Federation, Graph, Ids, Mask, Split
 from fedkge.graphs.rdf import entity_terms, relation_terms
 from fedkge.graphs.streams import created
@@ -62,8 +63,10 @@ class _Form:
 def _tsv_terms(names: Iterable[str]) -> list[str]:
     terms = list(names)
     for name in terms:
-        if not name or UNWRITABLE.fullmatch(name):
-            raise DataError(f"expected names without tabs and line ends, found {name!r}; write nt instead")
+        if is_blank(name) or UNWRITABLE.fullmatch(name):
+            raise DataError(
+                f"expected names with visible characters, without tabs and line ends, found {name!r}"
+            )
     return terms
 
 

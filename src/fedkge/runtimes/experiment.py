@@ -20,8 +20,9 @@ class Data:
 
     name: str | None = None
     path: Path | None = None
-    ratio: str | None = None  #: splits sites that have training statements alone, as in "8:1:1"
+    ratio: str | None = None  #: splits sites that lack valid or test anew, as in "8:1:1"
     strict: bool = False  #: entities that training never saw are an error
+    drop_leaks: bool = False  #: with `path`: a statement in two splits is left out of the later one, no error
 
     def __post_init__(self) -> None:
         if (self.name is None) == (self.path is None):
@@ -31,17 +32,18 @@ class Data:
         from fedkge.graphs.datasets import load
         from fedkge.graphs.files import read_federation
         from fedkge.graphs.split import parse_ratio, split
+        from fedkge.graphs.subgraph import merged
 
         if self.name is not None:
             federation = load(self.name, strict=self.strict)
         else:
             assert self.path is not None
-            federation = read_federation(self.path, strict=self.strict)
+            federation = read_federation(self.path, strict=self.strict, drop_leaks=self.drop_leaks)
         if self.ratio is None:
             return federation
         ratio = parse_ratio(self.ratio)
         return {
-            site: graph if len(graph.test) else split(graph, ratio, seed)
+            site: graph if len(graph.valid) and len(graph.test) else split(merged(graph), ratio, seed)
             for site, graph in federation.items()
         }
 

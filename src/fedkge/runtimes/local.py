@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,6 +14,8 @@ from torch import Tensor
 
 from fedkge.errors import DataError
 from fedkge.evaluation import Known, combined, metrics, rank
+from fedkge.evaluation.checks import diverged
+from fedkge.exports.files import check_names
 from fedkge.graphs.graph import Federation, Graph, Ids, Split
 from fedkge.graphs.pool import pool
 from fedkge.models import Side, Tables
@@ -101,7 +104,7 @@ class CourseRun:
         self.best = self.tables.to(device)
         self.known = {site: Known.from_graph(own) for site, own in course.sites.items()}
         self.stopping = Stopping(experiment.evaluate.patience, experiment.evaluate.rule)
-        self.clock, self.round = Clock(), 0
+        self.clock, self.round, self.data = Clock(), 0, graph.digest()
         self._resume()
 
     def _resume(self) -> None:
@@ -110,7 +113,7 @@ class CourseRun:
             return
         tensors, state = saved
         own = self._tensors()
-        if {name: t.shape for name, t in tensors.items()} != {name: t.shape for name, t in own.items()}:
+        if state["data"] != self.data:
             raise DataError(f"{self.folder.path}: the data of {self.course.name!r} has changed since the run")
         for name, tensor in own.items():
             tensor.copy_(tensors[name])
@@ -135,6 +138,8 @@ class CourseRun:
         while self.round < experiment.rounds and not self.stopping.done:
             started = time.perf_counter()
             loss = float(self.training.run(self.round * epochs)[0])
+            if not isfinite(loss):
+                raise diverged(self.course.name)
             seconds = self.clock.spend("train", started)
             self.round += 1
             sites = {site: {"loss": loss} for site in self.course.sites}
@@ -160,7 +165,12 @@ class CourseRun:
         self.folder.journal.write(
             "evaluate", course=self.course.name, round=self.round, split="valid", sites=sites, mrr=mrr
         )
-        state = {"round": self.round, "stopping": asdict(self.stopping), "seconds": self.clock.seconds}
+        state = {
+            "round": self.round,
+            "stopping": asdict(self.stopping),
+            "seconds": self.clock.seconds,
+            "data": self.data,
+        }
         self.folder.save_checkpoint(self.course.name, self._tensors(), state)
 
     def measure(self, tables: Tables, split: Split) -> SiteMetrics:
@@ -184,6 +194,9 @@ def run(
     """Train every course, keep each one's best validated tables, measure them on test; the summary."""
     started = time.perf_counter()
     federation = experiment.load() if federation is None else federation
+    for graph in federation.values():  # said before hours of training
+        check_names(graph.entities)
+        check_names(graph.relations)
     folder.journal.write("start", environment=environment(device), sites=list(federation))
     results = {}
     for course in courses(experiment.method.name, federation):

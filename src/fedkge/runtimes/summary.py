@@ -78,6 +78,7 @@ def summarise(
                 "triples": {str(split): len(triples) for split, triples in graph.splits().items()},
                 "entities": graph.n_entities,
                 "relations": graph.n_relations,
+                "digest": graph.digest(),
                 "metrics": {
                     "valid": valid[site]["both"],
                     "test": test[site]["both"],
