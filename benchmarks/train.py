@@ -31,7 +31,7 @@ from fedkge.models import MODELS, Tables
 from fedkge.randomness import name_keys
 from fedkge.training import Corpus, Trainer, Training
 
-BATCH, NEGATIVES, DIM, TURNS = 1024, 256, 256, 3
+BATCH, NEGATIVES, DIM, TURNS = 1024, 256, 256, 7
 PYKEENS = {"transe": "TransE", "rotate": "RotatE", "complex": "ComplEx"}
 
 
