@@ -1,7 +1,8 @@
 """How a site learns: the only place that takes gradient steps."""
 
 from fedkge.training.corpus import Corpus
+from fedkge.training.loop import Training
 from fedkge.training.stopping import Stopping
-from fedkge.training.trainer import Batch, Trainer, Training
+from fedkge.training.trainer import Batch, BySite, Penalty, Trainer
 
-__all__ = ["Batch", "Corpus", "Stopping", "Trainer", "Training"]
+__all__ = ["Batch", "BySite", "Corpus", "Penalty", "Stopping", "Trainer", "Training"]

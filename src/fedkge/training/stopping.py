@@ -18,6 +18,7 @@ class Stopping:
     best: float = -inf
     best_at: int = -1
     last: float = -inf
+    last_at: int = -1
     bad: int = 0
 
     def __post_init__(self) -> None:
@@ -31,7 +32,7 @@ class Stopping:
         self.bad = self.bad + 1 if worse else 0
         if improved:
             self.best, self.best_at = value, at
-        self.last = value
+        self.last, self.last_at = value, at
         return improved
 
     @property

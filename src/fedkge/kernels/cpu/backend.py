@@ -10,6 +10,8 @@ from torch import Tensor
 from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Draw, Similarity, Turn
 from fedkge.kernels.cpu import grouping, losses, optimizers, sampling, similarity
 
+PIECES = 256  #: parts that an optimiser's rows are dealt out in
+
 
 def _rows(tensor: Tensor) -> NDArray[np.float32]:
     """A matrix whose rows are contiguous."""
@@ -104,6 +106,17 @@ def _ranges(turn: Turn) -> NDArray[np.int64]:
     return np.stack((np.concatenate(([0], ends[:-1])), ends), 1)
 
 
+def _pieces(turn: Turn) -> NDArray[np.int64]:
+    """The rows of the active sites cut into PIECES parts, or as many as there are sites, of like sizes."""
+    ranges, active = _ranges(turn), np.flatnonzero(turn.active.numpy())
+    low, high = ranges[active].T
+    parts = np.maximum(1, -(-(high - low) * PIECES // max(1, (high - low).sum())))
+    site = np.repeat(np.arange(len(active)), parts)
+    number = np.arange(len(site)) - np.repeat(np.cumsum(parts) - parts, parts)
+    cuts = [low[site] + (high - low)[site] * (number + end) // parts[site] for end in (0, 1)]
+    return np.stack((*cuts, active[site]), 1)
+
+
 def _clear_inactive(gradient: NDArray[np.floating], turn: Turn) -> None:
     for start, end in _ranges(turn)[~turn.active.numpy()]:
         gradient[start:end] = 0
@@ -120,9 +133,9 @@ def _constants(adam: Adam, dtype: np.dtype[np.floating]) -> tuple[object, ...]:
 
 def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
     arrays = [tensor.detach().numpy() for tensor in (table, gradient, m, v)]
-    active, dtype = turn.active.numpy(), arrays[0].dtype
-    corrections = _corrections(turn.steps.numpy()[active], adam, dtype)
-    optimizers.adam(*arrays, _ranges(turn)[active], *corrections, _constants(adam, dtype))
+    dtype = arrays[0].dtype
+    corrections = _corrections(turn.steps.numpy(), adam, dtype)
+    optimizers.adam(*arrays, _pieces(turn), *corrections, _constants(adam, dtype))
     _clear_inactive(arrays[1], turn)
 
 
@@ -137,21 +150,20 @@ def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn:
 
 def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
     groups = _groups(table, part)
-    state, active = [tensor.detach().numpy() for tensor in (m, v)], turn.active.numpy()
+    state = [tensor.detach().numpy() for tensor in (m, v)]
     dtype = state[0].dtype
-    corrections = _corrections(turn.steps.numpy()[active], adam, dtype)
-    sites = (_ranges(turn)[active], *corrections)
+    sites = (_pieces(turn), *_corrections(turn.steps.numpy(), adam, dtype))
     optimizers.adam_whole(*_factors(table, part), *groups, *state, *sites, _constants(adam, dtype))
 
 
 def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None:
     arrays = [tensor.detach().numpy() for tensor in (table, gradient, squares)]
-    scalar, active = arrays[0].dtype.type, turn.active.numpy()
-    optimizers.adagrad(*arrays, _ranges(turn)[active], scalar(rate), scalar(ADAGRAD_EPSILON))
+    scalar = arrays[0].dtype.type
+    optimizers.adagrad(*arrays, _pieces(turn), scalar(rate), scalar(ADAGRAD_EPSILON))
     _clear_inactive(arrays[1], turn)
 
 
 def sgd_(table: Tensor, gradient: Tensor, turn: Turn, rate: float) -> None:
     arrays = [tensor.detach().numpy() for tensor in (table, gradient)]
-    optimizers.sgd(*arrays, _ranges(turn)[turn.active.numpy()], arrays[0].dtype.type(rate))
+    optimizers.sgd(*arrays, _pieces(turn), arrays[0].dtype.type(rate))
     _clear_inactive(arrays[1], turn)

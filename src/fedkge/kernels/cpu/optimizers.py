@@ -1,8 +1,10 @@
 """Optimiser steps on the CPU: over whole tables, or over the rows a batch touched.
 
-`ranges` [k, 2] are the row ranges that take a step (a stacked site that has run out of batches takes none),
-with that range's bias corrections of Adam beside it. Gradients are cleared on the way. Adam's `constants` are
-(rate, beta1, beta2, 1 - beta1, 1 - beta2, epsilon): taken in float32, 1 - beta2 would lose four digits.
+`pieces` [k, 3] are the rows that take a step (a stacked site that has run out of batches takes none): from,
+to, and the number of the site, which has its own bias corrections of Adam. One loop over the pieces of all
+sites: a thousand small sites are one parallel loop, not a thousand. Gradients are cleared on the way. Adam's
+`constants` are (rate, beta1, beta2, 1 - beta1, 1 - beta2, epsilon): taken in float32, 1 - beta2 would lose
+four digits.
 """
 
 from __future__ import annotations
@@ -26,20 +28,20 @@ def adam_row(row, m, v, g, constants, c1, c2):
 
 
 @elementwise()
-def adam(table, gradient, m, v, ranges, c1, c2, constants):
+def adam(table, gradient, m, v, pieces, c1, c2, constants):
     zero = table.dtype.type(0)
-    for k in range(ranges.shape[0]):
-        a, b = c1[k], c2[k]
-        for i in numba.prange(ranges[k, 0], ranges[k, 1]):
-            adam_row(table[i], m[i], v[i], gradient[i], constants, a, b)
+    for piece in numba.prange(pieces.shape[0]):
+        first, last, s = pieces[piece]
+        for i in range(first, last):
+            adam_row(table[i], m[i], v[i], gradient[i], constants, c1[s], c2[s])
             gradient[i, :] = zero
 
 
 @elementwise()
-def adagrad(table, gradient, squares, ranges, rate, epsilon):
+def adagrad(table, gradient, squares, pieces, rate, epsilon):
     zero = table.dtype.type(0)
-    for k in range(ranges.shape[0]):
-        for i in numba.prange(ranges[k, 0], ranges[k, 1]):
+    for piece in numba.prange(pieces.shape[0]):
+        for i in range(pieces[piece, 0], pieces[piece, 1]):
             row, s, g = table[i], squares[i], gradient[i]
             for d in range(row.shape[0]):
                 s[d] += g[d] * g[d]
@@ -48,10 +50,10 @@ def adagrad(table, gradient, squares, ranges, rate, epsilon):
 
 
 @elementwise()
-def sgd(table, gradient, ranges, rate):
+def sgd(table, gradient, pieces, rate):
     zero = table.dtype.type(0)
-    for k in range(ranges.shape[0]):
-        for i in numba.prange(ranges[k, 0], ranges[k, 1]):
+    for piece in numba.prange(pieces.shape[0]):
+        for i in range(pieces[piece, 0], pieces[piece, 1]):
             row, g = table[i], gradient[i]
             for d in range(row.shape[0]):
                 row[d] -= rate * g[d]
@@ -97,24 +99,19 @@ def adam_touched(
 
 @elementwise()
 def adam_whole(
-    kind, query, table, n, scores, d_scores, values, rows, starts, order, m, v, ranges, c1, c2, constants
+    kind, query, table, n, scores, d_scores, values, rows, starts, order, m, v, pieces, c1, c2, constants
 ):
     """`adam`, with each touched row's gradient computed where it is used: no table of gradients is kept."""
-    for r in range(ranges.shape[0]):
-        low, high = ranges[r]
-        chunks = min(high - low, 256)
-        for chunk in numba.prange(chunks):
-            first, last = low + chunk * (high - low) // chunks, low + (chunk + 1) * (high - low) // chunks
-            gradient, nothing = np.empty(table.shape[1], table.dtype), np.zeros(table.shape[1], table.dtype)
-            g, four = np.empty(4, table.dtype), np.empty(4, np.int64)
-            k = np.searchsorted(rows, first)
-            for i in range(first, last):
-                if k < rows.shape[0] and rows[k] == i:
-                    positions = order[starts[k] : starts[k + 1]]
-                    row_gradient(
-                        kind, query, table[i], n, scores, d_scores, values, positions, g, four, gradient
-                    )
-                    adam_row(table[i], m[i], v[i], gradient, constants, c1[r], c2[r])
-                    k += 1
-                else:
-                    adam_row(table[i], m[i], v[i], nothing, constants, c1[r], c2[r])
+    for piece in numba.prange(pieces.shape[0]):
+        first, last, s = pieces[piece]
+        gradient, nothing = np.empty(table.shape[1], table.dtype), np.zeros(table.shape[1], table.dtype)
+        g, four = np.empty(4, table.dtype), np.empty(4, np.int64)
+        k = np.searchsorted(rows, first)
+        for i in range(first, last):
+            if k < rows.shape[0] and rows[k] == i:
+                positions = order[starts[k] : starts[k + 1]]
+                row_gradient(kind, query, table[i], n, scores, d_scores, values, positions, g, four, gradient)
+                adam_row(table[i], m[i], v[i], gradient, constants, c1[s], c2[s])
+                k += 1
+            else:
+                adam_row(table[i], m[i], v[i], nothing, constants, c1[s], c2[s])

@@ -1,0 +1,233 @@
+"""Local training: the schedule of batches, and the step that every site takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from fedkge.errors import ConfigError
+from fedkge.graphs.graph import Axis
+from fedkge.kernels import Draw, Turn, backend
+from fedkge.models import Gradient, Side, Tables
+from fedkge.training.capture import Steps
+from fedkge.training.corpus import Corpus
+from fedkge.training.optimizers import OPTIMIZERS
+from fedkge.training.trainer import Batch, BySite, Objective, Penalty, Trainer
+
+
+class Training:
+    """One or several sites' tables under training: the optimisers' state and the schedule of batches.
+
+    Everything random is computed from the corpus's keys, the epoch and the step, so `state()` and the
+    number of the next epoch are all that resuming needs. `penalties` are added to every step's loss, over the
+    whole tables of the sites that take it.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        tables: Tables,
+        corpus: Corpus,
+        objective: Objective | None = None,
+        penalties: Mapping[Axis, Penalty] | None = None,
+        captured: bool = True,
+    ) -> None:
+        self.trainer, self.tables, self.corpus = trainer, tables, corpus
+        self.objective, self.penalties = objective or trainer.objective, penalties or {}
+        device = tables.device
+        kind = OPTIMIZERS[trainer.optimizer]
+        if self.penalties and kind.rows_only:
+            raise ConfigError(
+                f"trainer.optimizer: {trainer.optimizer} steps touched rows alone, the method holds all; "
+                f"expected one of {', '.join(n for n, o in OPTIMIZERS.items() if not o.rows_only)}"
+            )
+        self.ends = {Axis.ENTITY: corpus.entity_ends, Axis.RELATION: corpus.relation_ends}
+        self.optimizers = {axis: kind(tables.table(axis), trainer.lr) for axis in Axis}
+        # A CPU computes a row's gradient where it steps the row; a GPU adds up a table of them by atomics.
+        factors = kind.from_factors and device.type == "cpu" and not tables.model.projects
+        tables.gradients = {
+            axis: Gradient(tables.table(axis), kind.rows_only or (factors and axis not in self.penalties))
+            for axis in Axis
+        }
+        self.steps = torch.zeros_like(corpus.sizes)  # [s], steps taken since the last restart
+        self.losses = torch.zeros(len(corpus.names), dtype=torch.float64, device=device)
+        self.clock = torch.zeros(2, dtype=torch.int64, device=device)  # step of the epoch, epoch
+        self.weights = corpus.subsampling().to(tables.entities.dtype) if trainer.subsampling else None
+        self.owner = {
+            axis: torch.searchsorted(ends, torch.arange(int(ends[-1]), device=device), right=True)
+            for axis, ends in self.ends.items()
+            if axis in self.penalties
+            or (tables.model.constrain(tables.table(axis)[:1], axis) is not None and not kind.rows_only)
+        }
+        self.by_site = {axis: BySite(self.owner[axis], _sizes(self.ends[axis])) for axis in self.penalties}
+        self.captures = captured and device.type == "cuda"
+        self._lay_out(tuple(range(len(corpus.names))))
+        self._captured = Steps() if self.captures else None
+
+    def choose(self, sites: Sequence[int]) -> None:
+        """Which sites `run` trains from now on, by their place in the corpus; at first all of them.
+
+        Steps of a choice are captured when it is made twice in a row.
+        """
+        chosen = tuple(sorted(sites))
+        if chosen != self.chosen:
+            self._lay_out(chosen)
+            self._captured = None
+        elif self._captured is None and self.captures:
+            self._captured = Steps()
+
+    def _lay_out(self, chosen: tuple[int, ...]) -> None:
+        """Where each shuffled statement stands in the schedule: by batch, then by site."""
+        corpus, size = self.corpus, self.trainer.batch_size
+        self.chosen = chosen
+        taking = torch.zeros_like(corpus.sizes, dtype=torch.bool)
+        taking[list(chosen)] = True
+        self.sizes = corpus.sizes * taking  # [s], statements that are up for training
+        mine = taking[corpus.site].nonzero()[:, 0]
+        batch = corpus.local[mine] // size
+        self.layout = mine[torch.argsort(batch * len(corpus.names) + corpus.site[mine], stable=True)]
+        self.slot_site = corpus.site[self.layout]
+        self.slot_position = corpus.local[self.layout] % size
+        self.counts: list[int] = torch.bincount(batch).tolist()  # statements per batch, of all sites
+        ends = torch.tensor(self.counts, device=batch.device).cumsum(0)
+        self.starts = ends - torch.tensor(self.counts, device=batch.device)
+        self.schedule: dict[Side, Tensor] = {}
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything besides the tables and the number of the next epoch."""
+        moments = {
+            f"{axis}.{name}": moment
+            for axis, optimizer in self.optimizers.items()
+            for name, moment in optimizer.state.items()
+        }
+        return {**moments, "steps": self.steps}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        for name, tensor in self.state().items():
+            tensor.copy_(state[name])
+
+    def restart(self) -> None:
+        """Forget the optimisers' moments, as methods do that make a new optimiser every round."""
+        self.steps.zero_()
+        for optimizer in self.optimizers.values():
+            optimizer.restart()
+
+    def run(self, epoch: int, epochs: int | None = None) -> Tensor:
+        """Train epochs `epoch`, `epoch + 1`, ...; the mean loss [s] of each site, on the device."""
+        self.losses.zero_()
+        taken = self.steps.clone()
+        with _one_thread() if self.tables.device.type == "cpu" else _deterministic(self.trainer):
+            for number in range(epoch, epoch + (epochs or self.trainer.epochs)):
+                self._epoch(number)
+        return self.losses / (self.steps - taken).clamp_min(1)
+
+    def _epoch(self, epoch: int) -> None:
+        turns = self.trainer.turns
+        self.clock[0].fill_(0)  # a fill, not a copy: it must not wait for the device
+        self.clock[1].fill_(epoch)
+        for turn, side in enumerate(turns):
+            order = self.corpus.shuffled(epoch, turn)[self.layout]
+            if side in self.schedule:  # captured steps read it by address
+                self.schedule[side].copy_(order)
+            else:
+                self.schedule[side] = order
+        for count in self.counts:
+            for side in turns:
+                if self._captured is None:
+                    self._step(count, side)
+                else:
+                    self._captured(self._step, count, side)
+
+    def _step(self, count: int, side: Side) -> None:
+        """One optimiser step on the next `count` statements; no host synchronisation."""
+        turn = len(self.trainer.turns)
+        batch = self._batch(count, side)
+        with torch.enable_grad():
+            losses = self.objective(self.tables, batch)
+            weighted = losses * batch.weight
+            weighted.sum().backward()
+        self.losses.index_add_(0, batch.site, weighted.detach().double())
+        active = self.sizes > self.clock[0] // turn * self.trainer.batch_size
+        self.steps += active
+        self._penalise(active)
+        for axis, ends in self.ends.items():
+            self.optimizers[axis].step(self.tables.gradients[axis], Turn(ends, self.steps, active))
+        self._constrain(batch, active)
+        self.clock[0] += 1
+
+    def _batch(self, count: int, side: Side) -> Batch:
+        corpus, trainer = self.corpus, self.trainer
+        arange = torch.arange(count, device=self.clock.device)
+        slots = self.starts[self.clock[:1] // len(trainer.turns)] + arange
+        chosen = self.schedule[side][slots]
+        h, r, t = corpus.triples[chosen].unbind(-1)
+        anchor, target = (h, t) if side is Side.TAIL else (t, h)
+        index = target.new_empty(count, 1 + trainer.negatives)
+        index[:, 0] = target
+        answers, site = corpus.answers[side], self.slot_site[slots]
+        lo = answers.lo[chosen]
+        hi = answers.hi[chosen] if trainer.filtered else lo
+        first = torch.cat((corpus.entity_ends.new_zeros(1), corpus.entity_ends[:-1]))
+        draw = Draw(
+            corpus.negative_keys,
+            first,
+            corpus.entity_ends - first,
+            answers.known,
+            site,
+            self.slot_position[slots],
+            lo,
+            hi,
+        )
+        backend(index.device).negatives_(index, draw, self.clock)
+        dtype = self.tables.entities.dtype
+        weight = torch.ones(count, dtype=dtype, device=index.device)
+        if self.weights is not None:
+            weight = self.weights[chosen]
+        total = weight.new_zeros(len(corpus.names)).index_add_(0, site, weight)
+        return Batch(side, anchor, r, index, site, weight / total[site])
+
+    def _penalise(self, active: Tensor) -> None:
+        """Add the penalties' gradients, of the sites that take this step."""
+        for axis, penalty in self.penalties.items():
+            dense = self.tables.gradients[axis].dense
+            assert dense is not None
+            with torch.enable_grad():
+                rows = self.tables.table(axis).detach().requires_grad_()
+                added = (penalty(rows, self.by_site[axis]) * active).sum()
+                dense += torch.autograd.grad(added, rows)[0]
+
+    def _constrain(self, batch: Batch, active: Tensor) -> None:
+        touched = {Axis.ENTITY: (batch.anchor, batch.index), Axis.RELATION: (batch.relation,)}
+        for axis, optimizer in self.optimizers.items():
+            if optimizer.rows_only:
+                self.tables.constrain_touched_(axis, touched[axis])
+            elif axis in self.owner:  # a no-op where only a penalty asks for owners
+                self.tables.constrain_(axis, active[self.owner[axis], None])
+
+
+def _sizes(ends: Tensor) -> Tensor:
+    return ends.diff(prepend=ends.new_zeros(1)).float()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Torch's own loops on one thread: their sums would depend on the number; the kernels use all."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def _deterministic(trainer: Trainer) -> Iterator[None]:
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(trainer.deterministic or before)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
