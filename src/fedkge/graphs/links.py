@@ -1,0 +1,107 @@
+"""Given alignments: names that are said to mean the same thing at different sites, as read from files."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedkge.errors import DataError, DataWarning
+from fedkge.graphs.delimited import CSV, TSV, Dialect, is_blank, rows
+from fedkge.graphs.graph import Axis
+from fedkge.graphs.rdf import read_rdf
+from fedkge.graphs.streams import opened
+
+SUFFIXES = (".tsv", ".csv", ".nt", ".ttl")  #: each may be followed by .gz
+OWL = "http://www.w3.org/2002/07/owl#"
+SAME = {Axis.ENTITY: ("sameAs",), Axis.RELATION: ("equivalentProperty", "sameAs")}  #: which terms of OWL link
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Two names that are said to mean one thing; a site of None is any site that has the name."""
+
+    left_site: str | None
+    left: str
+    right_site: str | None
+    right: str
+    where: str  #: for messages: file:line, or the file alone if it is RDF, whose statements have no number
+
+
+def read_links(path: Path, axis: Axis) -> list[Link]:
+    """The links of a file, in its order, of which there is at least one.
+
+    TSV and CSV have two fields (name, name) or four (site, name, site, name) in every line, and no header. In
+    RDF links are `owl:sameAs`, for relations `owl:equivalentProperty` too; every other statement is passed
+    over. Names are read as they are for graphs, so that equal terms are equal names.
+    """
+    match Path(path.name.removesuffix(".gz")).suffix:
+        case ".tsv":
+            links = list(_delimited(path, TSV))
+        case ".csv":
+            links = list(_delimited(path, CSV))
+        case ".nt":
+            return _rdf(path, axis, turtle=False)
+        case ".ttl":
+            return _rdf(path, axis, turtle=True)
+        case suffix:
+            expected = f"a suffix of {' '.join(SUFFIXES)}, with or without .gz"
+            raise DataError(f"{path}: expected {expected}, found {suffix!r}; rename the file by its format")
+    if not links:
+        raise DataError(f"{path}: expected links between names, found none")
+    return links
+
+
+def _delimited(path: Path, dialect: Dialect) -> Iterator[Link]:
+    width = blank = 0
+    with opened(path) as stream:
+        for line, fields in rows(path, stream, dialect):
+            if not fields:
+                blank = blank or line
+                continue
+            if blank:
+                raise DataError(f"{path}:{blank}: expected a link, found a blank line")
+            if len(fields) != width:
+                width = _width(path, line, dialect, width, len(fields))
+            for name in fields:
+                if is_blank(name):
+                    found = "a field of white space" if name else "an empty field"
+                    raise DataError(f"{path}:{line}: expected {_columns(width)}, found {found}")
+            left_site, left, right_site, right = fields if width == 4 else (None, fields[0], None, fields[1])
+            yield Link(left_site, left, right_site, right, f"{path}:{line}")
+
+
+def _width(path: Path, line: int, dialect: Dialect, before: int, found: int) -> int:
+    """The number of fields that every line has, which the first one decides (`before` is 0)."""
+    if before:
+        expected = f"{before} {dialect.called} fields as in line 1"
+    elif found in (2, 4):
+        return found
+    else:
+        expected = f"2 {dialect.called} fields ({_columns(2)}) or 4 ({_columns(4)})"
+    raise DataError(f"{path}:{line}: expected {expected}, found {found}")
+
+
+def _columns(width: int) -> str:
+    return "name, name" if width == 2 else "site, name, site, name"
+
+
+def _rdf(path: Path, axis: Axis, turtle: bool) -> list[Link]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # literals link nothing: passed over like the rest
+        statements = read_rdf(path, turtle)
+    linking = [
+        i for i, name in enumerate(statements.relations) if name in {OWL + term for term in SAME[axis]}
+    ]
+    said = statements.triples[np.isin(statements.triples[:, 1], linking)]
+    if not len(said):
+        expected = " or ".join(f"owl:{term}" for term in SAME[axis])
+        raise DataError(
+            f"{path}: expected {expected} between {axis} names, found none in {len(statements.triples):,} "
+            "statements"
+        )
+    name = statements.entities
+    return [Link(None, name[left], None, name[right], str(path)) for left, _, right in said.tolist()]

@@ -1,0 +1,167 @@
+"""Who is the same: things of different sites get one name if equal names or given links join them.
+
+The rule: a group holds at most one thing of each site. Equal names are joined first (if names count at all),
+then links in the order given. A link that would bring two things of one site into one group is left out: it
+changes nothing, is counted, and the first few are named. What came first stays, nothing is overwritten.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from types import MappingProxyType
+
+import numpy as np
+
+from fedkge.errors import DataError, DataWarning, suggest
+from fedkge.graphs.graph import Axis, Federation, Graph, Ids, Names
+from fedkge.graphs.grouping import Fate, Linking
+from fedkge.graphs.links import Link
+
+
+@dataclass(frozen=True, slots=True)
+class LinkReport:
+    """What became of the links of one axis: given = used + left_out + within_site + unmatched."""
+
+    axis: Axis
+    given: int
+    used: int  #: all that they name is now the same
+    left_out: int  #: would have made two things of one site the same, be it only at some of their sites
+    within_site: int  #: speak of one site only
+    unmatched: int  #: name what no site has, or not the site that they name
+    examples: tuple[str, ...]  #: the first links left out, and what they would have joined
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unified:
+    """A federation in which equal names, and only these, are the same thing; a report per axis with links."""
+
+    federation: Federation
+    reports: tuple[LinkReport, ...]
+
+
+def unify(
+    federation: Federation,
+    names: bool = True,
+    links: Mapping[Axis, Sequence[Link]] = MappingProxyType({}),
+) -> Unified:
+    """The same graphs, ids and statements included, under names that say who is the same.
+
+    `names`: whether equal names are the same thing to begin with; if not, links alone decide, and equal names
+    can be joined by a link of a name with itself. A link without sites speaks of every pair of different
+    sites of which one has the left name and the other the right one. Such pairs are taken by the names of
+    their sites, so that the result does not depend on the order of `federation`.
+
+    A group is called by its smallest name, in the order of code points. If `names`, all things of a name are
+    in one group, so no other group is called by it. If not, every name is first prefixed by its site and a
+    slash (one in the site's own name is escaped), so that no two things have the same name.
+    """
+    if names and not any(links.values()):
+        return Unified(federation, ())
+    (entities, of_entities), (relations, of_relations) = (
+        _unify_axis(federation, axis, names, links.get(axis, ())) for axis in Axis
+    )
+    renamed = {
+        site: replace(graph, entities=entities[site], relations=relations[site])
+        for site, graph in federation.items()
+    }
+    reports = tuple(report for report in (of_entities, of_relations) if report is not None)
+    for report in reports:
+        if report.left_out:
+            warnings.warn(
+                f"{report.left_out:,} of {report.given:,} {report.axis} links are left out, since two things "
+                f"of one site cannot be the same; {report.examples[0]}",
+                DataWarning,
+                stacklevel=2,
+            )
+    return Unified(renamed, reports)
+
+
+def shared_names(federation: Federation, axis: Axis) -> list[str]:
+    """The names that at least two sites have, sorted: the position of a name is its shared id."""
+    return _shared(federation, axis)[0]
+
+
+def alignments(federation: Federation) -> dict[str, dict[Axis, tuple[Ids, Ids]]]:
+    """For each site and axis (local ids, shared ids) of what it shares, by strictly increasing shared id."""
+    aligned: dict[str, dict[Axis, tuple[Ids, Ids]]] = {site: {} for site in federation}
+    for axis in Axis:
+        for site, shared in _shared(federation, axis)[1].items():
+            local = np.flatnonzero(shared >= 0)
+            local = local[np.argsort(shared[local])]
+            aligned[site][axis] = local, shared[local]
+    return aligned
+
+
+def _shared(federation: Federation, axis: Axis) -> tuple[list[str], dict[str, Ids]]:
+    """The shared names, sorted, and for each site the shared id of every local id, -1 where it has none.
+
+    Names are looked up once, which is what takes the time; all else is done on numbers.
+    """
+    number: defaultdict[str, int] = defaultdict(count().__next__)
+    numbers = {
+        site: np.fromiter(map(number.__getitem__, names), np.int64, len(names))
+        for site, names in ((site, _names(graph, axis)) for site, graph in federation.items())
+    }
+    known = list(number)
+    owners = np.bincount(np.concatenate([np.empty(0, np.int64), *numbers.values()]), minlength=len(known))
+    order = sorted(np.flatnonzero(owners > 1).tolist(), key=known.__getitem__)
+    position = np.full(len(known), -1, np.int64)
+    position[order] = np.arange(len(order))
+    return [known[i] for i in order], {site: position[ids] for site, ids in numbers.items()}
+
+
+def _unify_axis(
+    federation: Federation, axis: Axis, by_name: bool, links: Sequence[Link]
+) -> tuple[dict[str, Names], LinkReport | None]:
+    """Each site's names as all sites call them, and what became of the links if there are any."""
+    own = {site: _names(federation[site], axis) for site in sorted(federation)}
+    if by_name and not links:
+        return own, None
+    _check_sites(list(own), links)
+    linking = Linking(list(own), list(own.values()), by_name, links)
+    fates = linking.join()
+    if links and not fates["used"] + fates["left_out"]:
+        raise _nothing_matches(axis, own, links, fates)
+    report = LinkReport(
+        axis,
+        given=len(links),
+        used=fates["used"],
+        left_out=fates["left_out"],
+        within_site=fates["within_site"],
+        unmatched=fates["unmatched"],
+        examples=tuple(linking.examples),
+    )
+    prefixes = ["" if by_name else f"{site.replace('%', '%25').replace('/', '%2F')}/" for site in own]
+    called = zip(own, linking.called(prefixes), strict=True)
+    return {site: Names(names, axis) for site, names in called}, report if links else None
+
+
+def _names(graph: Graph, axis: Axis) -> Names:
+    return graph.entities if axis is Axis.ENTITY else graph.relations
+
+
+def _check_sites(sites: Sequence[str], links: Sequence[Link]) -> None:
+    known = {None, *sites}
+    for link in links:
+        for site in (link.left_site, link.right_site):
+            if site not in known:
+                few = ", ".join(sites[:5]) + (", ..." if len(sites) > 5 else "")
+                raise DataError(
+                    f"{link.where}: expected a site ({few}), found {site!r}{suggest(str(site), sites)}"
+                )
+
+
+def _nothing_matches(
+    axis: Axis, own: Mapping[str, Names], links: Sequence[Link], fates: Counter[Fate]
+) -> DataError:
+    first = links[0]
+    held = "; ".join(f"{site!r} has {names[0]!r}" for site, names in list(own.items())[:2] if len(names))
+    return DataError(
+        f"{first.where}: expected links between {axis} names of different sites, found none "
+        f"in {len(links):,} links: {fates['unmatched']:,} name what no site has, {fates['within_site']:,} "
+        f"speak of one site only; the first is {first.left!r} = {first.right!r}, while {held}"
+    )
