@@ -1,0 +1,205 @@
+"""One direction between two parties, both ends: rows without ids, and what coding lost carried over.
+
+Both ends know the ids that were announced. A body holds the code of all announced rows in announced order
+(`entity.values`), or of some, with a bit per announced row that says which (`entity.where`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from fedkge.errors import DataError
+from fedkge.exchange.codec import Codec, blocks
+from fedkge.exchange.rows import Memory, Rows, Update
+from fedkge.graphs.graph import Axis
+
+Announced: TypeAlias = Mapping[Axis, Tensor]  #: int64 [n], strictly increasing: the ids one party shares
+
+WHERE = "where"
+RESIDUAL, PENDING, AT = "residual", "pending", "at"  #: names in a sender's memory
+
+
+class Sender:
+    """Writes updates. With `codec.feedback`, what coding lost of a row is added when the row is next sent."""
+
+    def __init__(self, codec: Codec, announced: Announced) -> None:
+        self.codec, self.announced = codec, _checked(announced)
+        self._residual: dict[Axis, Tensor] = {}  # [announced rows, width], of messages that arrived
+        self._pending: dict[Axis, tuple[Tensor | None, Tensor]] = {}  # rows and residual of the last message
+
+    def encode(self, update: Update) -> dict[str, Tensor]:
+        """The body for `update`; float32 rows are not copied: send it before they change.
+
+        Until `settle`, encoding again starts from the same residual, so that a repeated message is equal.
+        """
+        self._pending.clear()
+        body: dict[str, Tensor] = {}
+        for axis, rows in update.items():
+            if len(rows) == 0:
+                continue
+            at = self._positions(axis, rows.ids)
+            if at is not None:
+                body[f"{axis}.{WHERE}"] = pack(at, len(self.announced[axis]))
+            body |= {f"{axis}.{part}": tensor for part, tensor in self._code(axis, rows, at).items()}
+        return body
+
+    def settle(self, accepted: bool) -> None:
+        """Whether the last message was used; only then does its residual replace the one before."""
+        for axis, (at, lost) in self._pending.items() if accepted else ():
+            if at is None:
+                self._residual[axis] = lost
+            else:
+                self._residual[axis] = self._carried(axis, lost).index_copy_(0, at.to(lost.device), lost)
+        self._pending.clear()
+
+    def memory(self) -> Memory:
+        """Copies of what lasts, by name: the settled residuals, and those of a message not settled yet."""
+        memory = {f"{axis}.{RESIDUAL}": residual.clone() for axis, residual in self._residual.items()}
+        for axis, (at, lost) in self._pending.items():
+            memory[f"{axis}.{PENDING}"] = lost.clone()
+            if at is not None:
+                memory[f"{axis}.{AT}"] = at.clone()
+        return memory
+
+    def load(self, memory: Mapping[str, Tensor]) -> None:
+        """Go on from what `memory()` returned."""
+        parts = (RESIDUAL, PENDING, AT) if self.codec.feedback else ()
+        names = {f"{axis}.{part}" for axis in self.announced for part in parts}
+        for name, tensor in memory.items():
+            if name not in names:
+                raise DataError(f"{name}: no memory of this channel, expected {sorted(names) or 'none'}")
+            axis, _, part = name.partition(".")
+            at = memory.get(f"{axis}.{AT}") if part == PENDING else None
+            rows = len(self.announced[Axis(axis)]) if at is None else len(at)
+            kind = (torch.int64, 1) if part == AT else (torch.float32, 2)
+            if (tensor.dtype, tensor.ndim) != kind or (part != AT and len(tensor) != rows):
+                found = f"{tensor.dtype} {list(tensor.shape)}"
+                shape = "[rows]" if part == AT else f"[{rows}, width]"
+                raise DataError(f"{name}: {found}, expected {kind[0]} {shape}")
+        own = {name: tensor.clone() for name, tensor in memory.items()}
+        axes = list(self.announced)
+        self._residual = {a: own[f"{a}.{RESIDUAL}"] for a in axes if f"{a}.{RESIDUAL}" in own}
+        self._pending = {
+            a: (own.get(f"{a}.{AT}"), own[f"{a}.{PENDING}"]) for a in axes if f"{a}.{PENDING}" in own
+        }
+
+    def _positions(self, axis: Axis, ids: Tensor) -> Tensor | None:
+        """Where `ids` are among the announced; nothing when they are all of them."""
+        if axis not in self.announced:
+            raise ValueError(f"{axis} rows for a party that announced none")
+        announced = self.announced[axis]
+        if ids is announced or torch.equal(ids.to(announced.device), announced):
+            return None
+        ids = ids.to(announced.device)
+        at = torch.searchsorted(announced, ids)
+        known = at < len(announced)
+        if not known.all() or not (announced[at] == ids).all() or not (at.diff() > 0).all():
+            raise ValueError(f"{axis} rows: ids that were not announced, or not in increasing order")
+        return at
+
+    def _code(self, axis: Axis, rows: Rows, at: Tensor | None) -> dict[str, Tensor]:
+        values = rows.values.detach()
+        if values.dtype != torch.float32:
+            raise ValueError(f"{axis} rows: {values.dtype}, expected torch.float32")
+        if not self.codec.feedback:
+            return self.codec.encode(values)
+        carried, lost, codes = self._carried(axis, values), torch.empty_like(values), []
+        for block in blocks(values):
+            total = values[block] + carried[block if at is None else at[block].to(values.device)]
+            codes.append(self.codec.encode(total))
+            torch.sub(total, self.codec.decode(codes[-1]), out=lost[block])
+        self._pending[axis] = at, lost
+        return {part: torch.cat([code[part] for code in codes]) for part in codes[0]}
+
+    def _carried(self, axis: Axis, like: Tensor) -> Tensor:
+        """The residual of all announced rows of this width, on this device; zero before the first message."""
+        if axis not in self._residual:
+            return like.new_zeros(len(self.announced[axis]), like.shape[1])
+        residual = self._residual[axis].to(like.device)
+        if residual.shape[1] != like.shape[1]:
+            raise DataError(
+                f"{axis}.{RESIDUAL}: {residual.shape[1]} wide, expected {like.shape[1]} as the rows"
+            )
+        return residual
+
+
+class Receiver:
+    """Reads updates that may come from anyone: whatever does not fit what was announced is a `DataError`."""
+
+    def __init__(self, codec: Codec, announced: Announced, widths: Mapping[Axis, int]) -> None:
+        self.codec, self.announced = codec, _checked(announced)
+        self.widths = {axis: widths[axis] for axis in announced}
+
+    def decode(self, body: Mapping[str, Tensor]) -> Update:
+        """The rows in `body`, all finite; of float32 they are the body's own memory."""
+        codes: dict[Axis, dict[str, Tensor]] = {}
+        for name, tensor in body.items():
+            axis, _, part = name.partition(".")
+            if axis not in self.announced:
+                expected = ", ".join(f"{axis}.values" for axis in self.announced) or "no rows"
+                raise DataError(f"{name}: no rows of that kind were announced, expected {expected}")
+            codes.setdefault(Axis(axis), {})[part] = tensor
+        return {axis: self._rows(axis, code) for axis, code in codes.items()}
+
+    def _rows(self, axis: Axis, code: dict[str, Tensor]) -> Rows:
+        ids = self.announced[axis]
+        if WHERE in code:
+            ids = ids[unpack(code.pop(WHERE), len(ids), axis).to(ids.device)]
+        try:
+            values = self.codec.decode(code)
+        except DataError as error:
+            raise DataError(f"{axis} rows: {error}") from None
+        if len(ids) == 0 or values.shape != (len(ids), self.widths[axis]):
+            expected = [len(ids), self.widths[axis]]
+            raise DataError(f"{axis} rows: {list(values.shape)}, expected {expected}, at least one row")
+        least, most = torch.aminmax(values)  # both are NaN where anything is
+        if not torch.isfinite(torch.stack([least, most])).all():
+            raise DataError(f"{axis} rows: numbers that are infinite or NaN, expected finite ones")
+        return Rows(ids, values)
+
+
+def count_values(update: Update, announced: Announced) -> int:
+    """Numbers sent, as the papers count: rows x width, and one per announced row when not all are sent."""
+    count = 0
+    for axis, rows in update.items():
+        count += rows.values.numel()
+        if 0 < len(rows) < len(announced[axis]):
+            count += len(announced[axis])
+    return count
+
+
+def pack(at: Tensor, n: int) -> Tensor:
+    """Bits of n rows, set at the positions `at`: uint8 [⌈n/8⌉], the first row in the lowest bit."""
+    bits = torch.zeros(-(-n // 8) * 8, dtype=torch.uint8, device=at.device)
+    bits[at] = 1
+    return (bits.view(-1, 8) << _eight(at.device)).sum(1, dtype=torch.uint8)
+
+
+def unpack(where: Tensor, n: int, axis: Axis) -> Tensor:
+    """The positions of the set bits among n rows."""
+    if where.dtype != torch.uint8 or where.shape != (-(-n // 8),):
+        found = f"{where.dtype} {list(where.shape)}"
+        raise DataError(
+            f"{axis}.{WHERE}: {found}, expected torch.uint8 [{-(-n // 8)}], a bit for each of {n} rows"
+        )
+    bits = where[:, None] >> _eight(where.device) & 1
+    at = bits.view(-1).nonzero().view(-1)
+    if len(at) and at[-1] >= n:
+        raise DataError(f"{axis}.{WHERE}: row {int(at[-1])} is set, expected only rows below {n}")
+    return at
+
+
+def _eight(device: torch.device) -> Tensor:
+    return torch.arange(8, dtype=torch.uint8, device=device)
+
+
+def _checked(announced: Announced) -> dict[Axis, Tensor]:
+    for axis, ids in announced.items():
+        if ids.dtype != torch.int64 or ids.ndim != 1 or not (ids.diff() > 0).all():
+            found = f"{ids.dtype} {list(ids.shape)}"
+            raise DataError(f"{axis} ids: {found}, expected torch.int64 [n] in strictly increasing order")
+    return dict(announced)

@@ -1,0 +1,75 @@
+"""What parties exchange: rows of tables by shared id, in envelopes of named tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from fedkge.graphs.graph import Axis
+
+HUB = "hub"  #: the party that every site talks to; no site may have this name
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of one table: `values[i]` belongs to the shared id `ids[i]`. Local ids never leave a site."""
+
+    ids: Tensor  # int64 [n], strictly increasing
+    values: Tensor  # float [n, width]
+
+    def __post_init__(self) -> None:
+        if self.ids.ndim != 1 or self.values.ndim != 2 or len(self.ids) != len(self.values):
+            raise ValueError(f"ids {list(self.ids.shape)} for rows {list(self.values.shape)}")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, where: Tensor) -> Rows:
+        return Rows(self.ids[where], self.values[where])
+
+    def take(self, ids: Tensor) -> Rows:
+        """The rows whose id is in `ids`."""
+        return self[torch.isin(self.ids, ids)]
+
+
+Update: TypeAlias = Mapping[Axis, Rows]  #: what one party tells another in one round
+Memory: TypeAlias = dict[str, Tensor]  #: what a party keeps between rounds, by name
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """One message. `body` holds named tensors, `note` small plain values: no pickle, ever."""
+
+    sender: str
+    recipient: str
+    kind: str  #: join, train, upload, measure, metrics, stop
+    round: int
+    body: Mapping[str, Tensor] = field(default_factory=dict)
+    note: Mapping[str, Any] = field(default_factory=dict)  #: JSON: flags, metrics
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> Memory:
+    """The tensors named `prefix.x`, as x."""
+    start = f"{prefix}."
+    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+
+
+def named(prefix: str, update: Update) -> Memory:
+    """An update as tensors that `update_under` finds again."""
+    return {
+        f"{prefix}.{axis}.{part}": getattr(rows, part)
+        for axis, rows in update.items()
+        for part in ("ids", "values")
+    }
+
+
+def update_under(prefix: str, tensors: Mapping[str, Tensor]) -> Update:
+    """What `named` wrote."""
+    found = under(prefix, tensors)
+    return {
+        axis: Rows(found[f"{axis}.ids"], found[f"{axis}.values"]) for axis in Axis if f"{axis}.ids" in found
+    }
