@@ -13,7 +13,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	rm -rf runs/demo
-	$(BIN)/fedkge compare examples/atlas.toml --method single,collective --out runs/demo
+	$(BIN)/fedkge compare examples/atlas.toml --method single,collective,fede,fedep --out runs/demo
 
 test: lint test-fast
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fedkge.reports.load import load_runs
-from run_folders import write_run
+from run_folders import Away, write_run, write_seeds, write_sweep
 
 pytest.importorskip("plotly", reason="the report needs plotly")
 CHROMIUM = shutil.which("chromium")
@@ -27,12 +27,13 @@ PROBE = """<script>
   dispatchEvent(new Event("afterprint"));
   setTimeout(() => { seen.after = width(); document.title = JSON.stringify(seen); }, 1000);
 </script></body>"""
+NAMED_END = r'<g class="annotation"[^>]*>.*?collective.*?</g>'
 DARK = "--blink-settings=preferredColorScheme=0"
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Alone, together, and a run that has not ended; one site's name is an attack."""
+    """Alone, together, with sites that missed rounds, and not ended; one site's name is an attack."""
     from fedkge.reports.html import write_report
 
     folder = tmp_path_factory.mktemp("runs")
@@ -41,6 +42,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_run(folder / "single", sites=sites),
         write_run(folder / "collective", "collective", sites=sites, level=0.4),
         write_run(folder / "fede", "fede", sites=sites, ended=False, last=12),
+        write_run(folder / "fedep", "fedep", sites=sites, away=Away(late={"7": [3]}, refused={"7": [4]})),
     ]
     write_report(load_runs(runs), folder / "report.html")
     return folder / "report.html"
@@ -68,14 +70,19 @@ def seen(report: Path, scheme: tuple[str, ...], tmp_path_factory: pytest.TempPat
     probe = report.with_name("probe.html")
     probe.write_text(report.read_text(encoding="utf-8").replace("</body>", PROBE), encoding="utf-8")
     dom, log = browse(probe, tmp_path_factory.mktemp("profile"), "--dump-dom", *scheme)
-    return re.sub(r"(<(script|style)[^>]*>).*?</\2>", r"\1", dom, flags=re.DOTALL), log
+    return without_code(dom), log
+
+
+def without_code(dom: str) -> str:
+    return re.sub(r"(<(script|style)[^>]*>).*?</\2>", r"\1", dom, flags=re.DOTALL)
 
 
 def test_every_plot_is_drawn(seen: tuple[str, str]) -> None:
     dom, log = seen
     places = len(re.findall(r'class="plot[ "]', dom))
-    # 1 of sites, 5 of loss and 5 of validation (all, and one per site), 3 of sizes, 1 of overlap, 1 of time
-    assert places == 16
+    # 2 of sites, 5 of loss and 5 of validation (all, and one per site), 3 over bytes, 1 of bytes sent,
+    # 1 of who took part, 3 of sizes, 1 of overlap, 1 of time
+    assert places == 22
     assert dom.count("js-plotly-plot") == places
     assert len(re.findall(r'<svg class="main-svg"[^>]*>', dom)) >= places
     assert "could not be drawn" not in dom
@@ -88,6 +95,30 @@ def test_plots_have_the_colours_of_the_scheme(seen: tuple[str, str], scheme: tup
     own, other = (page.DARK, page.LIGHT) if scheme else (page.LIGHT, page.DARK)
     assert rgb(own, "s1") in seen[0]
     assert rgb(other, "s1") not in seen[0]
+
+
+def test_lines_are_named_at_their_ends(seen: tuple[str, str]) -> None:
+    assert re.search(NAMED_END, seen[0])
+
+
+def test_seeds_and_sweeps_are_drawn_on_a_phone(tmp_path: Path) -> None:
+    """A legend names lines there: names beside them would take half of the width."""
+    from fedkge.reports.html import write_report
+
+    write_seeds(tmp_path / "runs" / "seeds", "collective", (0, 1))
+    write_sweep(tmp_path / "runs", "fedprox", "method.mu", {"0": 0.3, "0.1": 0.33, "1": 0.31})
+    write_run(tmp_path / "runs" / "single", "single")
+    write_report(load_runs([tmp_path / "runs"]), tmp_path / "report.html")
+    phone = ("--dump-dom", "--window-size=500,900")
+    page, log = browse(tmp_path / "report.html", tmp_path / "profile", *phone)
+    dom = without_code(page)
+    places = len(re.findall(r'class="plot[ "]', dom))
+    assert dom.count("js-plotly-plot") == places > 20
+    assert "could not be drawn" not in dom
+    assert "CONSOLE" not in log
+    assert 'class="errorbars"' in dom
+    assert 'class="legendtext"' in dom
+    assert not re.search(NAMED_END, dom)
 
 
 def rgb(scheme: str, name: str) -> str:

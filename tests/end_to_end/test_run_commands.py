@@ -1,7 +1,8 @@
-"""Commands around training as a user runs them: exit codes, what is printed, what lies in the run folder."""
+"""`fedkge run` as a user runs it: exit codes, what is printed, what lies in the run folder."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -13,89 +14,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
 
-from fedkge.cli.main import app
+from commands import (
+    ENVIRONMENT,
+    LINE,
+    answer,
+    fedkge,
+    files,
+    journal_of,
+    refused,
+    started,
+    summary_of,
+)
 from fedkge.config import read_toml
 
 pytest.importorskip("numba")
-
-LINE = [sys.executable, "-c", "from fedkge.cli.main import main; main()"]
-ENVIRONMENT = {**os.environ, "NUMBA_NUM_THREADS": "1"}
-CONFIG = """
-rounds = 6
-data     = { path = "federation" }
-model    = { name = "transe", dim = 6, margin = 4.0 }
-trainer  = { epochs = 1, batch_size = 64, negatives = 4, lr = 2e-2 }
-evaluate = { every = 2, patience = 0 }
-"""
-
-
-def write_site(folder: Path, seed: int, relations: str) -> None:
-    """A graph over e0 .. e19 whose valid and test are of the same kind as train."""
-    random = np.random.default_rng(seed)
-    rows = np.unique(random.integers(0, [20, len(relations), 20], (220, 3)), axis=0)
-    rows = random.permutation(rows)
-    ends = {"train": rows[40:], "valid": rows[:20], "test": rows[20:40]}
-    folder.mkdir(parents=True)
-    for split, triples in ends.items():
-        lines = [f"e{h}\t{relations[r]}\te{t}\n" for h, r, t in triples]
-        (folder / f"{split}.tsv").write_text("".join(lines))
-
-
-def process(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """The command as a process of its own."""
-    return subprocess.run(
-        [*LINE, *arguments], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, check=False
-    )
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a federation of two sites, an experiment, and one run of it by a real process."""
-    home = tmp_path_factory.mktemp("home")
-    write_site(home / "federation" / "north", 0, "ab")
-    write_site(home / "federation" / "south", 1, "bcd")
-    (home / "tiny.toml").write_text(CONFIG)
-    return home
-
-
-@pytest.fixture(scope="module")
-def done(home: Path) -> subprocess.CompletedProcess[str]:
-    """`fedkge run tiny.toml` as a process of its own; it leaves runs/tiny."""
-    return process("run", "tiny.toml", cwd=home)
-
-
-@pytest.fixture(autouse=True)
-def here(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(home)
-    monkeypatch.delenv("FEDKGE_DATA", raising=False)
-
-
-def fedkge(*arguments: object) -> Result:
-    """The command in this process, which is ten times faster."""
-    return CliRunner().invoke(app, list(map(str, arguments)))
-
-
-def answer(*arguments: object) -> list[dict]:
-    found = fedkge(*arguments, "--json")
-    assert found.exit_code == 0, found.output
-    return json.loads(found.stdout)
-
-
-def refused(*arguments: object) -> str:
-    """The one line on standard error of a command that exits with 2."""
-    found = fedkge(*arguments)
-    assert found.exit_code == 2, found.output
-    assert found.stdout == ""
-    (line,) = found.stderr.splitlines()
-    assert line.startswith("error: ")
-    return line.removeprefix("error: ")
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
+pytestmark = pytest.mark.usefixtures("here")
 
 # run
 
@@ -109,8 +43,9 @@ def test_run(done: subprocess.CompletedProcess[str]) -> None:
     assert summary["best_round"] in (2, 4, 6)
     assert summary["sites"]["north"]["triples"]["test"] == 20
     assert set(summary["metrics"]) == {"valid", "test", "test_tail"}
-    events = [json.loads(line)["event"] for line in Path("runs/tiny/run.jsonl").read_text().splitlines()]
-    assert events == ["start", *["round", "round", "evaluate"] * 6, "end"]
+    events = [event["event"] for event in journal_of("runs/tiny")]
+    assert events == ["start", *["round", "round", "evaluate"] * 3, "end"]
+    assert "sent:" not in done.stdout  # by sites that train alone
     made = files(Path("runs/tiny"))
     for site in ("north", "south"):
         for name in ("entities.safetensors", "entities.tsv", "relations.safetensors", "relations.tsv"):
@@ -159,60 +94,54 @@ def test_patience_stops_a_run_and_keeps_the_best(tmp_path: Path) -> None:
     )
     for course, found in summary["courses"].items():
         assert found["rounds"] == found["best_round"] + 2 < 200, course
-    journal = [json.loads(line) for line in (tmp_path / "run" / "run.jsonl").read_text().splitlines()]
-    best = [e for e in journal if e["event"] == "evaluate" and e["course"] == "north"]
-    mrr = max(event["mrr"] for event in best)
+    found = [e["sites"] for e in journal_of(tmp_path / "run") if e["event"] == "evaluate"]
+    mrr = max(sites["north"]["mrr"] for sites in found if "north" in sites)
     assert summary["sites"]["north"]["metrics"]["valid"]["mrr"] == mrr
 
 
-# A killed run goes on.
-
-
-def rounds_in(journal: Path) -> int:
-    return journal.read_text().count('"event": "round"') if journal.exists() else 0
-
-
 def test_killed_and_resumed_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
-    many = ["--set", "rounds=60", "--set", "evaluate.every=3", "--set", "trainer.optimizer=row-adam"]
+    many = ["--set", "rounds=120", "--set", "evaluate.every=20", "--set", "method.name=fedep"]
     whole, run = tmp_path / "whole", tmp_path / "killed"
     answer("run", "tiny.toml", "--out", whole, *many)
-    random = np.random.default_rng(time.time_ns() % 2**32)
-    journal, resume = run / "run.jsonl", []
-    for after in (4, 40, 75):  # the second site starts at 61
-        line = [*LINE, "run", "tiny.toml", "--out", str(run), *many, *resume]
-        victim = subprocess.Popen(
-            line, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        while rounds_in(journal) < after and victim.poll() is None:
-            time.sleep(0.001)
-        time.sleep(random.uniform(0, 0.02))
-        victim.kill()
-        _, said = victim.communicate()
-        assert victim.returncode == -signal.SIGKILL, said
-        assert not (run / "summary.json").exists()
-        resume = ["--resume"]
+    line = [*LINE, "run", "tiny.toml", "--out", str(run), *many]
+    victim = subprocess.Popen(
+        line, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not (run / "run.jsonl").exists() or len((run / "run.jsonl").read_bytes().splitlines()) < 20:
+        assert victim.poll() is None, victim.communicate()
+        time.sleep(0.001)
+    victim.kill()
+    victim.communicate()
+    assert not (run / "summary.json").exists()
     said = fedkge("report", run)
     assert said.exit_code == 0, said.output
     assert "–" in said.stdout  # what is not known yet
     answer("run", "tiny.toml", "--out", run, *many, "--resume")
     assert files(run / "sites") == files(whole / "sites")
-    first, second = (json.loads((folder / "summary.json").read_text()) for folder in (whole, run))
-    for same in ("metrics", "sites", "courses", "rounds", "best_round"):
-        assert first[same] == second[same]
-    assert (run / "report.html").stat().st_size > 10_000
-    events = [json.loads(line)["event"] for line in journal.read_text().splitlines()]
-    assert events.count("start") == 4
-    assert "resumed" in events
-    assert events[-1] == "end"
+    for same in ("metrics", "sites", "courses", "traffic"):
+        assert summary_of(whole)[same] == summary_of(run)[same]
+
+
+def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path) -> None:
+    run = started("run", "tiny.toml", "--out", tmp_path / "run", "--set", "rounds=100000")
+    while not (tmp_path / "run" / "run.jsonl").exists():
+        assert run.poll() is None, run.communicate()
+        time.sleep(0.001)
+    time.sleep(0.2)
+    run.send_signal(signal.SIGINT)
+    out, said = run.communicate()
+    assert (run.returncode, out) == (130, "")
+    assert said == f"interrupted: {tmp_path / 'run'}: the same command with --resume goes on\n"
 
 
 def test_a_finished_run_resumed_stays_as_it_is(tmp_path: Path) -> None:
     out = ("--out", tmp_path / "run", "--set", "rounds=2")
     (first,) = answer("run", "tiny.toml", *out)
-    before = files(tmp_path / "run" / "sites")
+    before = {name: file for name, file in files(tmp_path / "run").items() if name != "report.html"}
     (second,) = answer("run", "tiny.toml", *out, "--resume")
-    assert files(tmp_path / "run" / "sites") == before
-    assert first["metrics"] == second["metrics"]
+    after = {name: file for name, file in files(tmp_path / "run").items() if name != "report.html"}
+    assert after == before
+    assert first == second
 
 
 def test_resuming_over_other_data(tmp_path: Path) -> None:
@@ -221,320 +150,104 @@ def test_resuming_over_other_data(tmp_path: Path) -> None:
     answer(*line, "--set", "rounds=2")
     with (tmp_path / "data" / "north" / "train.tsv").open("a") as file:
         file.write("somebody\ta\te1\n")
-    assert refused(*line, "--set", "rounds=2", "--resume") == (
-        f"{tmp_path / 'run'}: the data of 'north' has changed since the run"
-    )
-    assert refused("evaluate", tmp_path / "run").endswith(
-        "the data of site 'north' has changed since the run"
-    )
+    message = f"{tmp_path / 'run'}: the data of site 'north' has changed since the run"
+    assert refused(*line, "--set", "rounds=2", "--resume") == message
+    assert refused("evaluate", tmp_path / "run") == message
 
 
-# compare and report
+def test_nothing_to_resume(tmp_path: Path) -> None:
+    found = fedkge("run", "tiny.toml", "--out", tmp_path / "run", "--set", "rounds=1", "--resume")
+    assert found.exit_code == 0, found.output
+    assert found.stderr == f"note: {tmp_path / 'run'}: nothing to resume, a new run\n"
 
 
-def test_compare(tmp_path: Path) -> None:
-    rows = answer(
-        *("compare", "tiny.toml", "--method", "single, collective", "--out", tmp_path / "both"),
-        *("--set", "rounds=2"),
-    )
-    assert [row["site"] for row in rows] == ["north", "south", "all"]
-    assert all(0 < row[method] <= 1 for row in rows for method in ("single", "collective"))
-    assert (tmp_path / "both" / "report.html").is_file()
-    collective = json.loads((tmp_path / "both" / "collective" / "summary.json").read_text())
-    assert list(collective["courses"]) == ["collective"]
-    again = answer(
-        *("compare", "tiny.toml", "--method", "single,collective", "--out", tmp_path / "both"),
-        *("--set", "rounds=2", "--resume"),
-    )
-    assert again == rows
-    runs = [tmp_path / "both" / name for name in ("single", "collective")]
-    reported = fedkge("report", *runs, "--out", tmp_path / "page.html", "--json")
-    assert reported.exit_code == 0, reported.output
-    assert (tmp_path / "page.html").is_file()
-    assert json.loads(reported.stdout)["metrics"]
+# Sites together, and seeds
 
 
-@pytest.mark.parametrize(
-    ("method", "message"),
-    [
-        ("single,colective", "method.name: expected one of 'single', 'collective', got 'colective'; did you"),
-        (",", "--method: expected names, as in single,collective"),
-        ("single,single", "--method: single stands twice"),
-    ],
-)
-def test_compare_refuses_before_it_trains(method: str, message: str, tmp_path: Path) -> None:
-    said = refused("compare", "tiny.toml", "--method", method, "--out", tmp_path / "both")
-    assert said.startswith(message)
-    assert not (tmp_path / "both").exists()
+def test_methods_that_exchange_say_what_they_sent(tmp_path: Path) -> None:
+    found = fedkge("run", "tiny.toml", "--out", tmp_path / "run", "--set", "method.name=fede")
+    assert found.exit_code == 0, found.output
+    traffic = summary_of(tmp_path / "run")["traffic"]
+    up, down = (f"{traffic[way] / 1000:.1f} kB" for way in ("up_bytes", "down_bytes"))
+    assert f"sent: {up} up, {down} down in 6 rounds\n" in found.stdout
 
 
-# evaluate
+def test_site_by_site_is_the_same(tmp_path: Path) -> None:
+    line = ("run", "tiny.toml", "--set", "method.name=fedprox")
+    answer(*line, "--out", tmp_path / "stacked")
+    answer(*line, "--out", tmp_path / "apart", "--no-stack")
+    assert files(tmp_path / "stacked" / "sites") == files(tmp_path / "apart" / "sites")
 
 
-@pytest.mark.usefixtures("done")
-def test_evaluate_repeats_the_runs_own_metrics() -> None:
-    rows = answer("evaluate", "runs/tiny")
-    summary = json.loads(Path("runs/tiny/summary.json").read_text())
-    assert [(row["site"], row["side"]) for row in rows] == [
-        (site, side) for site in ("north", "south") for side in ("both", "head", "tail")
-    ]
-    assert rows[0]["mrr"] == pytest.approx(summary["sites"]["north"]["metrics"]["test"]["mrr"], rel=1e-12)
-    valid = answer("evaluate", "runs/tiny", "--split", "valid")
-    assert valid[0]["mrr"] == pytest.approx(summary["sites"]["north"]["metrics"]["valid"]["mrr"], rel=1e-12)
-
-
-@pytest.mark.usefixtures("done")
-def test_evaluate_ties_and_types() -> None:
-    best, middle, worst = (
-        answer("evaluate", "runs/tiny", "--ties", ties)[0]["mrr"]
-        for ties in ("optimistic", "realistic", "pessimistic")
-    )
-    assert best >= middle >= worst
-    typed, plain = answer("evaluate", "runs/tiny", "--types", "train"), answer("evaluate", "runs/tiny")
-    assert all(few["mrr"] >= all_["mrr"] for few, all_ in zip(typed, plain, strict=True))
-    assert answer("evaluate", "runs/tiny", "--types", "openke")
-
-
-@pytest.mark.usefixtures("done")
-def test_evaluate_by_relation() -> None:
-    rows = answer("evaluate", "runs/tiny", "--by-relation")
-    north = {row["relation"]: row for row in rows if row["site"] == "north"}
-    assert set(north) == {"a", "b"}
-    whole = answer("evaluate", "runs/tiny")[0]
-    count = sum(row["count"] for row in north.values())
-    assert count == whole["count"]
-    assert sum(row["mrr"] * row["count"] for row in north.values()) / count == pytest.approx(whole["mrr"])
-
-
-@pytest.mark.usefixtures("done")
-def test_evaluate_classification() -> None:
-    rows = answer("evaluate", "runs/tiny", "--classify")
-    assert [row["site"] for row in rows] == ["north", "south"]
-    assert all(0 <= row["accuracy"] <= 1 and 0 <= row["auc"] <= 1 for row in rows)
-    assert set(rows[1]["thresholds"]) == {"b", "c", "d"}
-    shown = fedkge("evaluate", "runs/tiny", "--classify")
+def test_seeds(tmp_path: Path) -> None:
+    line = ("run", "tiny.toml", "--set", "rounds=2", "--set", "method.name=fedep")
+    found = answer(*line, "--seeds", "0, 3,1", "--out", tmp_path / "runs")
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
+        "report.html", "seed-0", "seed-1", "seed-3"
+    ]  # fmt: skip
+    assert [run["seed"] for run in found["runs"]] == [0, 3, 1]
+    assert found["report"] == str(tmp_path / "runs" / "report.html")
+    assert [row["site"] for row in found["sites"]] == ["north", "south", "all"]
+    for row in found["sites"]:
+        own = [run if row["site"] == "all" else run["sites"][row["site"]] for run in found["runs"]]
+        for metric in ("mrr", "hits@10"):
+            values = [run["metrics"]["test"][metric] for run in own]
+            assert row[metric] == pytest.approx(np.mean(values))
+            assert row[f"{metric}_std"] == pytest.approx(np.std(values, ddof=1))
+    (alone,) = answer(*line, "--set", "seed=3", "--out", tmp_path / "alone")
+    assert alone["metrics"] == found["runs"][1]["metrics"]
+    shown = fedkge(*line, "--seeds", "0,3,1", "--out", tmp_path / "runs", "--resume")
     assert shown.exit_code == 0, shown.output
-    assert "accuracy" in shown.stdout
-
-
-@pytest.mark.usefixtures("done")
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--split", "tset"], "--split: expected one of valid, test, got 'tset'; did you mean 'test'?"),
-        (["--ties", "mean"], "--ties: expected one of optimistic, realistic, pessimistic, got 'mean'"),
-        (["--types", "all"], "--types: expected one of none, train, openke, got 'all'"),
-    ],
-)
-def test_evaluate_refuses(arguments: list[str], message: str) -> None:
-    assert refused("evaluate", "runs/tiny", *arguments) == message
-
-
-def test_not_a_run() -> None:
-    assert refused("evaluate", "federation").startswith("federation: not a run folder; expected one with")
-    assert refused("predict", "nowhere", "--site", "a", "--head", "e1").startswith(
-        "nowhere: not a run folder"
-    )
-
-
-# predict
-
-
-def known_statements() -> set[tuple[str, ...]]:
-    lines = [
-        line
-        for split in ("train", "valid", "test")
-        for line in Path(f"federation/north/{split}.tsv").read_text().splitlines()
-    ]
-    return {tuple(line.split("\t")) for line in lines}
-
-
-@pytest.mark.usefixtures("done")
-@pytest.mark.parametrize(
-    ("given", "asked"),
-    [
-        (["--head", "e1", "--relation", "a"], "tail"),
-        (["--tail", "e1", "--relation", "b"], "head"),
-        (["--head", "e1", "--tail", "e2"], "relation"),
-    ],
-)
-def test_predict(given: list[str], asked: str) -> None:
-    line = ("predict", "runs/tiny", "--site", "north", *given)
-    everything = answer(*line, "--known", "--top", 50)
-    assert len({row[asked] for row in everything}) == len(everything) == (2 if asked == "relation" else 20)
-    scores = [row["score"] for row in everything]
-    assert scores == sorted(scores, reverse=True)
-    stated = known_statements()
-    assert all(row["known"] == ((row["head"], row["relation"], row["tail"]) in stated) for row in everything)
-    new = answer(*line, "--top", 50)
-    assert new == [row for row in everything if not row["known"]]
-    assert answer(*line, "--top", 1) == new[:1]
-
-
-@pytest.mark.usefixtures("done")
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (["--head", "e1"], "predict: expected two of head, relation and tail, got head"),
-        (["--head", "e111", "--relation", "a"], "no entity is named 'e111'; did you mean 'e11'?"),
-        (["--head", "e1", "--relation", "aa"], "no relation is named 'aa'; did you mean 'a'?"),
-        (["--head", "e1", "--relation", "a", "--top", "0"], "top: expected at least 1, got 0"),
-    ],
-)
-def test_predict_refuses(given: list[str], message: str) -> None:
-    assert refused("predict", "runs/tiny", "--site", "north", *given) == message
-
-
-@pytest.mark.usefixtures("done")
-def test_unknown_site() -> None:
-    said = refused("predict", "runs/tiny", "--site", "nroth", "--head", "e1", "--relation", "a")
-    assert said == "runs/tiny: no tables of a site named 'nroth'; did you mean 'north'? (known: north, south)"
-
-
-# embeddings
-
-
-@pytest.mark.usefixtures("done")
-@pytest.mark.parametrize(
-    ("format", "package", "expected"),
-    [
-        (
-            "safetensors",
-            "safetensors",
-            ["entities.safetensors", "entities.tsv", "relations.safetensors", "relations.tsv"],
-        ),
-        ("tsv", "torch", ["entities.vectors.tsv", "relations.vectors.tsv"]),
-        ("parquet", "pyarrow", ["entities.parquet", "relations.parquet"]),
-        ("pykeen", "pykeen", ["trained_model.pkl"]),
-    ],
-)
-def test_embeddings(format: str, package: str, expected: list[str], tmp_path: Path) -> None:
-    pytest.importorskip(package)
-    rows = answer("embeddings", "runs/tiny", "--site", "north", "--out", tmp_path / "e", "--format", format)
-    names = [Path(row["file"]).name for row in rows]
-    assert names[: len(expected)] == expected
-    assert all(Path(row["file"]).stat().st_size == row["bytes"] > 0 for row in rows)
-
-
-@pytest.mark.usefixtures("done")
-def test_embeddings_refuses(tmp_path: Path) -> None:
-    line = ("embeddings", "runs/tiny", "--site", "north", "--out", tmp_path / "e", "--format")
-    said = refused(*line, "parqet")
-    assert said == (
-        "--format: expected one of safetensors, parquet, tsv, pykeen, got 'parqet'; did you mean 'parquet'?"
-    )
-    (tmp_path / "file").touch()
-    said = refused("embeddings", "runs/tiny", "--site", "north", "--out", tmp_path / "file")
-    assert said.startswith(f"{tmp_path / 'file'}: cannot be written: ")
-
-
-# list
+    all_ = found["sites"][-1]
+    assert f"{all_['mrr']:.4f} ± {all_['mrr_std']:.4f}" in shown.stdout
+    assert "over 3 seeds" in shown.stdout
+    assert "rounds by each seed, on average" in shown.stdout
 
 
 @pytest.mark.parametrize(
-    ("what", "some"),
+    ("seeds", "message"),
     [
-        ("models", {"transe", "rotate", "rescal"}),
-        ("losses", {"self-adversarial", "margin", "logistic"}),
-        ("optimizers", {"adam", "row-adam", "adagrad", "sgd"}),
-        ("data", {"atlas", "fb15k-237"}),
+        ("a", "--seeds: expected whole numbers, as in 0,1,2, got 'a'"),
+        ("0,1,0", "--seeds: 0 stands twice"),
+        ("1,01", "--seeds: 1 stands twice"),
+        ("", "--seeds: expected a list, as in 0,1,2, got ''"),
+        ("0,,1", "--seeds: expected a list, as in 0,1,2, got '0,,1'"),
+        ("1.5", "--seeds: expected whole numbers, as in 0,1,2, got '1.5'"),
     ],
 )
-def test_list(what: str, some: set[str]) -> None:
-    rows = answer("list", what)
-    assert some <= {row["name"] for row in rows}
-    assert fedkge("list", what).exit_code == 0
-    if what != "data":
-        assert all(row["about"] for row in rows)
+def test_bad_seeds(seeds: str, message: str, tmp_path: Path) -> None:
+    assert refused("run", "tiny.toml", "--seeds", seeds, "--out", tmp_path / "runs") == message
+    assert not (tmp_path / "runs").exists()
 
 
-def test_list_refuses() -> None:
-    assert refused("list", "model").endswith("got 'model'; did you mean 'models'?")
+def test_one_run_and_several_do_not_share_a_folder(tmp_path: Path) -> None:
+    line = ("run", "tiny.toml", "--set", "rounds=1", "--out")
+    answer(*line, tmp_path / "one")
+    answer(*line, tmp_path / "several", "--seeds", "0")
+    said = refused(*line, tmp_path / "one", "--seeds", "0")
+    assert said == f"{tmp_path / 'one'}: holds a run already; choose another folder for several runs"
+    said = refused(*line, tmp_path / "several")
+    assert said == f"{tmp_path / 'several'}: holds several runs, such as seed-0; choose another folder"
 
 
-# Experiments that cannot be right.
-
-
-def test_data_that_is_not_there_is_named_in_full(tmp_path: Path) -> None:
-    said = refused("run", "tiny.toml", "--out", tmp_path / "run", "--set", "data.path=nowhere")
-    assert said == f"{Path.cwd() / 'nowhere'}: no such file or folder"
-
-
-@pytest.mark.parametrize(
-    ("assignments", "message"),
-    [
-        (["trainer.batchsize=3"], "trainer.batchsize: no such option; did you mean 'batch_size'?"),
-        (["trainer.lr=fast"], "trainer.lr: expected float, got 'fast'"),
-        (["rounds=1.5"], "rounds: expected int, got 1.5"),
-        (["model.name=trnse"], "model.name: no model is named 'trnse'; did you mean 'transe'?"),
-        (["model.norm=3"], "model.norm: expected one of 1, 2, got 3"),
-        (["trainer.loss=margins"], "trainer.loss: expected one of"),
-        (["rounds"], "--set rounds: expected KEY=VALUE, as in model.dim=64"),
-        (["rounds.x=3"], "--set rounds.x=3: rounds is not a table"),
-        (["data.name=atlas"], "data.name, path: expected one of the two"),
-        (["data.ratio=8:x"], "ratio: expected numbers as in 8:1:1, got '8:x'"),
-        (["seed=2026-01-02"], "seed: expected int, got datetime.date(2026, 1, 2)"),
-    ],
-)
-def test_bad_options(assignments: list[str], message: str, tmp_path: Path) -> None:
-    given = [part for assignment in assignments for part in ("--set", assignment)]
-    said = refused("run", "tiny.toml", "--out", tmp_path / "run", *given)
-    assert said.startswith(message)
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, ": no such file"),
-        ("rounds = = 3", ": Invalid value (at line 1, column 10)"),
-        ("rounds = 3", "model: expected a table"),
-    ],
-)
-def test_bad_files(content: str | None, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "bad.toml"
-    if content is not None:
-        path.write_text(content)
-    assert message in refused("run", path, "--out", tmp_path / "run")
-
-
-def test_devices(tmp_path: Path) -> None:
-    import torch
-
-    line = ("run", "tiny.toml", "--out", tmp_path / "run", "--device")
-    assert refused(*line, "gpu") == "--device: expected auto, cpu or cuda, got 'gpu'"
-    if not torch.cuda.is_available():
-        assert refused(*line, "cuda").startswith("--device cuda: this machine has no CUDA device")
-
-
-def test_a_real_process_fails_in_one_line() -> None:
-    found = process("run", "tiny.toml", "--out", "refused", "--set", "model.dmi=3")
-    assert found.returncode == 2
-    assert found.stdout == ""
-    assert found.stderr.startswith("error: model.dmi: no such option; did you mean 'dim'?")
-    assert found.stderr.count("\n") == 1
-    assert not Path("refused").exists()
-
-
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    assert "cannot be written: " in refused("run", "tiny.toml", "--out", tmp_path / "file" / "run")
-
-
-def test_data_without_valid_and_test(tmp_path: Path) -> None:
-    shutil.copytree("federation", tmp_path / "data")
-    for site in ("north", "south"):
-        for split in ("valid", "test"):
-            (tmp_path / "data" / site / f"{split}.tsv").unlink()
-    line = ("run", "tiny.toml", "--set", f"data.path={tmp_path / 'data'}", "--set", "rounds=1")
-    said = refused(*line, "--out", tmp_path / "run")
-    assert said == (
-        "site 'north' has no valid statements; name a ratio, as in data.ratio = '8:1:1', "
-        "or split the data with `fedkge data split`"
-    )
-    (summary,) = answer(*line, "--out", tmp_path / "run", "--set", "data.ratio=8:1:1")
-    assert all(site["triples"]["test"] >= 15 for site in summary["sites"].values())
-    assert answer("evaluate", tmp_path / "run")[0]["count"] > 0
+def test_the_bar_on_a_terminal(tmp_path: Path) -> None:
+    """Standard error is a terminal here, standard output is not."""
+    master, terminal = os.openpty()
+    line = [*LINE, "run", "tiny.toml", "--out", str(tmp_path / "run"), "--set", "method.name=fede", "--json"]
+    environment = {**ENVIRONMENT, "COLUMNS": "160", "TERM": "xterm"}
+    run = subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=terminal)
+    os.close(terminal)
+    shown = b""
+    with contextlib.suppress(OSError):  # how a terminal says that nobody writes any more
+        while part := os.read(master, 65536):
+            shown += part
+    os.close(master)
+    out, _ = run.communicate()
+    assert run.returncode == 0, shown
+    assert json.loads(out)[0]["rounds"] == 6
+    bar = shown.decode()
+    for word in ("run", "round", "6/6", "loss 0.", "valid MRR 0.", "triples/s", "kB sent", "left at most"):
+        assert word in bar, word
 
 
 # What is imported when.

@@ -14,7 +14,7 @@ import torch
 from fedkge.config import read_toml
 from fedkge.runtimes.experiment import Experiment
 from fedkge.runtimes.folder import RunFolder
-from fedkge.runtimes.local import run
+from fedkge.runtimes.inprocess import run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 REPORTED = {"transe": 0.3144, "rotate": 0.3647, "complex": 0.3421}

@@ -19,8 +19,10 @@ import typer
 from fedkge.cli.main import app
 from fedkge.config import override, read_toml, to_toml
 from fedkge.graphs.datasets import load
+from fedkge.methods import METHODS
 from fedkge.models import MODELS
-from fedkge.runtimes.experiment import Data, Evaluate, Experiment, Method
+from fedkge.parties import Participation
+from fedkge.runtimes.experiment import Align, Data, Evaluate, Experiment
 from fedkge.training import Trainer
 
 ROOT = Path(__file__).parents[2]
@@ -230,11 +232,25 @@ def test_trainer_options() -> None:
 def test_experiment_options() -> None:
     documented = tables(ROOT / "docs" / "training.md", "option", "default")
     found = {name: default for name, default, _ in documented}
-    for part, cls in (("data", Data), ("method", Method), ("evaluate", Evaluate)):
+    parts = {"data": Data, "evaluate": Evaluate, "participation": Participation, "align": Align}
+    for part, cls in parts.items():
         expected = {f"`{part}.{field.name}`": shown(field.default) for field in fields(cls)}
         assert {name: value for name, value in found.items() if name.startswith(f"`{part}.")} == expected
     plain = {f"`{field.name}`": shown(field.default) for field in fields(Experiment) if field.type == "int"}
     assert plain == {name: found[name] for name in ("`seed`", "`rounds`")}
+
+
+def test_methods() -> None:
+    path = ROOT / "docs" / "methods.md"
+    rows = {cells[0].strip("`"): cells for cells in tables(path, "name", "paper")}
+    assert sorted(rows) == list(METHODS)
+    documented = tables(path, "method", "option", "default")
+    found = {(method.strip("`"), name): default for method, name, default, _ in documented}
+    for name in METHODS:
+        for field in fields(METHODS[name]):
+            owner = next(m for m in (name, "fede") if (m, f"`{field.name}`") in found)
+            if owner == name or field.name not in ("share", "restart"):
+                assert found[owner, f"`{field.name}`"] == shown(field.default), (name, field.name)
 
 
 def test_models() -> None:

@@ -14,13 +14,21 @@ import pytest
 from typer.testing import CliRunner
 
 from fedkge.errors import DataError, MissingPackage
-from fedkge.reports import curves, page, plots, tables
-from fedkge.reports.findings import finding, notices
+from fedkge.reports import curves, page, plots, script, tables
+from fedkge.reports.averages import mean_curve
+from fedkge.reports.baseline import alone
+from fedkge.reports.canvas import Canvas
+from fedkge.reports.cards import cards
+from fedkge.reports.details import config_rows, time_row
+from fedkge.reports.experiments import experiments
+from fedkge.reports.findings import finding, joining, notices
 from fedkge.reports.load import load_run, load_runs
-from fedkge.reports.markup import difference, seconds
-from run_folders import SITES, write_run
+from fedkge.reports.markup import difference, seconds, size
+from fedkge.reports.sections import sections
+from run_folders import SITES, Away, write_run, write_seeds, write_sweep
 
 HOSTILE = "</script><script>alert(1)</script>"
+NAMES = set(re.findall(r"--(\w+):", page.LIGHT))  #: the colours that a plot may ask for
 
 
 class Outline(HTMLParser):
@@ -71,6 +79,10 @@ def plain_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: "/* plotly */")
 
 
+def plain(content: str) -> str:
+    return re.sub("<.*?>", "", content)
+
+
 def rendered(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> str:
     from fedkge.reports.html import render
 
@@ -92,41 +104,55 @@ def test_a_run_is_what_its_folder_says(single: Path) -> None:
     )
     assert list(run.sites) == list(SITES)
     assert run.last_round == 55
-    assert set(run.rounds) == set(SITES)
+    assert set(run.rounds) == set(range(1, 56))
     assert sorted(run.validation()["airline"]) == list(range(5, 56, 5))
     assert run.metrics("test")["mrr"] == run.summary["metrics"]["test"]["mrr"]  # type: ignore[index]
     assert run.environment["torch"] == "2.13.0"
 
 
-def test_the_kept_round_is_the_first_best_of_its_course(tmp_path: Path) -> None:
-    run = load_run(write_run(tmp_path / "run", "collective"))
-    course = run.validations["collective"]
-    best = max(validation.mrr for validation in course.values())
-    assert run.kept == dict.fromkeys(SITES, min(n for n, found in course.items() if found.mrr == best))
+def test_the_kept_round_is_the_first_best_of_all_sites_or_of_each_alone(tmp_path: Path) -> None:
+    together = load_run(write_run(tmp_path / "run", "fede"))
+    found = together.validations
+    best = max(validation.mrr for validation in found.values())
+    assert together.kept == dict.fromkeys(SITES, min(n for n, of in found.items() if of.mrr == best))
+    assert set(together.kept.values()) == {together.summary["best_round"]}  # type: ignore[index]
+    last = dict(zip(SITES, (20, 30, 40, 55), strict=True))
+    single = load_run(write_run(tmp_path / "single", last=last))
+    courses = single.summary["courses"]  # type: ignore[index]
+    assert single.kept == {site: course["best_round"] for site, course in courses.items()}
+    assert len(set(single.kept.values())) > 1
 
 
 def test_a_repeated_round_counts_once_and_as_it_was_last(single: Path) -> None:
-    again = {"event": "round", "course": "airline", "round": 7, "seconds": 9.0, "triples": 5}
+    again = {"event": "round", "round": 7, "seconds": 9.0, "triples": 5}
     append(single, {**again, "sites": {"airline": {"loss": 123.0}}})
     run = load_run(single)
     assert run.losses["airline"][7] == 123.0
-    assert len(run.rounds["airline"]) == 55
-    assert run.rounds["airline"][7].triples == 5
+    assert len(run.rounds) == 55
+    assert run.rounds[7].triples == 5
 
 
 def test_what_came_after_the_checkpoint_is_dropped_on_resume(single: Path) -> None:
-    append(single, {"event": "resumed", "course": "airline", "round": 20})
+    append(single, {"event": "resumed", "round": 20})
     run = load_run(single)
-    assert max(run.rounds["airline"]) == 20
-    assert max(run.validations["airline"]) == 20
-    assert max(run.rounds["languages"]) == 55
+    assert max(run.rounds) == 20
+    assert max(run.validations) == 20
     assert run.resumed == 1
+
+
+def test_a_run_that_was_killed_and_resumed_reads_as_one_that_was_not(tmp_path: Path) -> None:
+    whole = load_run(write_run(tmp_path / "whole", "fede"))
+    killed = load_run(write_run(tmp_path / "killed", "fede", killed_at=30))
+    assert (killed.rounds, killed.validations) == (whole.rounds, whole.validations)
+    assert (killed.resumed, whole.resumed) == (1, 0)
+    assert killed.sent() == whole.sent()
+    assert time_row(killed)["other_seconds"] is None
 
 
 def test_torn_lines_and_unknown_events_are_passed_over(single: Path) -> None:
     before = load_run(single)
     with (single / "run.jsonl").open("a", encoding="utf-8") as file:
-        file.write('{"event": "traffic", "bytes": 5}\n{"event": "round", "cour')
+        file.write('{"event": "traffic", "bytes": 5}\n{"event": "round", "roun')
     assert load_run(single) == before
 
 
@@ -169,6 +195,7 @@ def test_a_site_without_test_questions_has_no_number(
         ("config.toml", 'model = "transe"', "model.name is missing"),
         ("run.jsonl", None, "run.jsonl: no such file"),
         ("run.jsonl", '{"event": "round", "round": 1}', "run.jsonl: a 'round' event that cannot be read"),
+        ("run.jsonl", '{"event": "round", "course": "a"}', "an earlier fedkge wrote: run it again"),
         ("summary.json", "{", "summary.json: not JSON"),
         ("summary.json", "[]", "summary.json: cannot be read.*expected metrics.test.mrr"),
         ("summary.json", '{"metrics": {"test": {"mrr": 1}}}', "summary.json: cannot be read"),
@@ -209,38 +236,48 @@ def test_alone_means_same_model_and_data_and_seed_if_possible(tmp_path: Path) ->
         write_run(tmp_path / "d", "single", data="umls", seed=2),
         write_run(tmp_path / "e", "fede", seed=2),
         write_run(tmp_path / "f", "fede", model="complex"),
-        write_run(tmp_path / "g", "fede", seed=9),
+        write_run(tmp_path / "g", "fedep", seed=9),
     ]
-    runs = load_runs(folders)
-    assert tables.alone(runs[4], runs) is runs[1]
-    assert tables.alone(runs[5], runs) is None
-    assert tables.alone(runs[6], runs) is runs[0]
-    assert tables.alone(runs[0], runs) is None
+    groups = {group.first.name: group for group in experiments(load_runs(folders))}
+
+    def base(name: str) -> str | None:
+        found = alone(groups[name], list(groups.values()))
+        return found.first.name if found else None
+
+    assert (base("e"), base("f"), base("g"), base("a")) == ("a", None, "a", None)
+    assert [run.name for run in groups["a"].runs] == ["a", "b"]
 
 
 def test_labels_tell_runs_apart(tmp_path: Path) -> None:
     def names(*options: dict[str, Any]) -> list[str]:
         where = tmp_path / str(len(list(tmp_path.iterdir())))
         folders = [write_run(where / str(i) / "run", **options_) for i, options_ in enumerate(options)]
-        return tables.labels(load_runs(folders))
+        return [group.label for group in experiments(load_runs(folders))]
 
     assert names({"method": "single"}, {"method": "fede"}) == ["single", "fede"]
     assert names({"model": "transe"}, {"model": "rotate"}) == ["single · transe", "single · rotate"]
-    assert names({"seed": 0}, {"seed": 1}) == ["single · seed 0", "single · seed 1"]
+    assert names({"seed": 0}, {"seed": 1}) == ["single"]
+    assert names({"options": ["model.dim=8"]}, {"options": ["model.dim=16"]}) == [
+        "single · dim=8",
+        "single · dim=16",
+    ]
+    coded = names({"method": "fede"}, {"method": "fede", "options": ["codec.name=int8"]})
+    assert coded == ["fede · float32", "fede · int8"]
     assert len(set(names({}, {}))) == 2
 
 
 def test_speed_is_what_the_journal_counted(single: Path) -> None:
-    row = tables.time_row(load_run(single))
+    row = time_row(load_run(single))
     assert row["triples"] == 55 * 4 * 21_000
     assert row["triples_per_s"] == pytest.approx(21_000 / 0.8)
-    assert row["other_seconds"] == pytest.approx(row["train_seconds"] * (1.25 - 1 - 1 / 6))
+    assert row["other_seconds"] == pytest.approx(row["train_seconds"] * (1.25 - 1 - 1 / 6 - 1 / 50))
+    assert row["seconds"] == pytest.approx(row["train_seconds"] * 1.25)
 
 
 def test_options_that_differ_are_marked(
     single: Path, together: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = {row["option"]: row for row in tables.config_rows(load_runs([single, together]))}
+    rows = {row["option"]: row for row in config_rows(experiments(load_runs([single, together])))}
     assert rows["method.name"]["differs"]
     assert not rows["model.dim"]["differs"]
     assert (rows["method.name"]["single"], rows["method.name"]["collective"]) == ("single", "collective")
@@ -255,7 +292,7 @@ def test_options_that_differ_are_marked(
 
 def test_the_mean_carries_stopped_sites_and_waits_for_late_ones() -> None:
     sites = {"a": {1: 1.0, 2: 2.0}, "b": {2: 4.0, 3: 6.0}, "c": {}}
-    assert curves.mean_curve(sites, {"a": 1.0, "b": 3.0, "c": 5.0}) == {
+    assert mean_curve(sites, {"a": 1.0, "b": 3.0, "c": 5.0}) == {
         2: (2.0 + 3 * 4.0) / 4,
         3: (2.0 + 3 * 6.0) / 4,
     }
@@ -264,26 +301,32 @@ def test_the_mean_carries_stopped_sites_and_waits_for_late_ones() -> None:
 def test_plotly_accepts_every_figure(tmp_path: Path) -> None:
     figure_of = pytest.importorskip("plotly.graph_objects").Figure
     many = [f"site {i}" for i in range(plots.BARS + 1)]
-    groups = [
+    away = Away(absent={"8": [3]}, late={"8": [4]}, refused={"7": [5]})
+    pages = [
         [
             write_run(tmp_path / "a", sites=[HOSTILE, "7", "8"]),
-            write_run(tmp_path / "b", "fede", sites=[HOSTILE, "7", "8"]),
+            write_run(tmp_path / "b", "fede", sites=[HOSTILE, "7", "8"], away=away),
         ],
-        [write_run(tmp_path / "c", sites=many)],
-        [write_run(tmp_path / "d")],
+        [write_run(tmp_path / "c", "fede", sites=many)],
+        [write_run(tmp_path / "d", "fede", sites=[HOSTILE, "7", "8"], away=away)],
+        [write_seeds(tmp_path / "e", "fede"), write_seeds(tmp_path / "f", "single")],
+        [write_sweep(tmp_path / "g", "fedprox", "method.mu", {"0": 0.3, "0.1": 0.31, "1": 0.32})],
     ]
-    for group in groups:
-        runs = load_runs(group)
-        figures = [*curves.loss_figures(runs), *curves.validation_figures(runs), *plots.size_figures(runs)]
-        figures += [plots.time_figure(runs), plots.site_figure(runs), plots.overlap_figure(runs[0])]  # type: ignore[list-item]
-        for figure in figures:
+    for folders in pages:
+        canvas = Canvas()
+        sections(load_runs(folders), canvas)
+        assert canvas.figures
+        for figure in canvas.figures.values():
             figure_of(data=figure.data, layout=figure.layout)  # raises on an unknown property or value
             assert figure.label
+            colours = [str(trace["meta"]["series"]) for trace in figure.data]
+            assert {*colours, *(end.series for end in figure.ends)} <= {*NAMES, "heat", "attendance"}
 
 
 def test_sites_get_small_plots_only_when_runs_are_compared(single: Path, together: Path) -> None:
-    assert [figure.title for figure in curves.loss_figures(load_runs([single]))] == ["Training loss"]
-    compared = curves.loss_figures(load_runs([single, together]))
+    own = curves.loss_figures(experiments(load_runs([single])))
+    assert [figure.title for figure in own] == ["Training loss"]
+    compared = curves.loss_figures(experiments(load_runs([single, together])))
     assert [figure.title for figure in compared[1:]] == list(SITES)
     assert [trace["name"] for trace in compared[1].data] == ["single", "collective"]
 
@@ -292,18 +335,18 @@ def test_a_star_stands_on_the_kept_round(single: Path) -> None:
     run = load_run(single)
     stars = {
         trace["name"]: trace["x"]
-        for trace in curves.validation_figures([run])[0].data
+        for trace in curves.validation_figures(experiments([run]))[0].data
         if trace.get("marker", {}).get("symbol") == "star"
     }
     assert stars == {site: [number] for site, number in run.kept.items()}
 
 
 def test_a_diverged_loss_is_a_gap_and_a_notice(single: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = {"event": "round", "course": "airline", "round": 7, "seconds": 1.0, "triples": 5}
+    lost = {"event": "round", "round": 7, "seconds": 1.0, "triples": 5}
     append(single, {**lost, "sites": {"airline": {"loss": float("nan")}}})
-    run = load_run(single)
-    assert curves.loss_figures([run])[0].data[0]["y"][6] is None
-    assert "diverged at airline" in notices([run])
+    groups = experiments([load_run(single)])
+    assert curves.loss_figures(groups)[0].data[0]["y"][6] is None
+    assert "diverged at airline" in notices(groups)
     assert "NaN" not in Outline(rendered(monkeypatch, single)).scripts[1]
 
 
@@ -321,17 +364,46 @@ def test_the_overlap_is_a_share_of_the_rows_site(single: Path) -> None:
 
 def test_the_finding_tells_private_from_pooled(tmp_path: Path, single: Path, together: Path) -> None:
     runs = load_runs([single, write_run(tmp_path / "fede", "fede", level=0.35), together])
-    text = re.sub("<.*?>", "", finding(runs))
+    text = plain(finding(experiments(runs)))
     values = [f"{run.metrics('test')['mrr']:.4f}" for run in runs]
     assert f"keep every graph at its site, fede has the highest test MRR, {values[1]}" in text
     assert f"(collective, not private) gives {values[2]}" in text
-    assert "4 of 4 sites gain" in text
+    assert text.count("no site loses by joining, 4 of 4 gain") == 2
+
+
+def test_sites_that_lose_by_joining_are_named(tmp_path: Path, single: Path) -> None:
+    """On the whole it gains, and two sites are worse off: the page says so wherever it says the gain."""
+    runs = load_runs([single, write_run(tmp_path / "fede", "fede", level=0.34, tilt=0.025)])
+    groups = experiments(runs)
+    row = next(row for row in tables.site_rows(runs) if row["site"] == "all sites")
+    assert row["fede − single"] > 0
+    assert "2 of 4 sites gain, 2 lose by joining" in plain(finding(groups))
+    assert "2 of 4 sites gain, 2 lose by joining" in plain(cards(groups))
+    assert "fede: 2 of 4 sites lose by joining: languages (−0.0258), government (−0.0043)." in plain(
+        joining(groups)
+    )
+    gains = plots.gain_figure(groups)
+    assert gains is not None
+    assert [value > 0 for value in gains.data[0]["y"]] == [True, True, False, False]
 
 
 def test_runs_on_different_data_are_not_ranked(tmp_path: Path, single: Path) -> None:
     runs = load_runs([single, write_run(tmp_path / "other", "fede", data="umls")])
-    assert "different data" in finding(runs)
-    assert "cannot be compared" in notices(runs)
+    assert "different data" in finding(experiments(runs))
+    assert "cannot be compared" in notices(experiments(runs))
+
+
+def test_what_makes_a_comparison_doubtful_is_said(tmp_path: Path, single: Path) -> None:
+    longer = write_run(tmp_path / "fede", "fede", seed=4, options=["rounds=100", "model.dim=256"])
+    text = plain(notices(experiments(load_runs([single, longer]))))
+    assert "Budgets differ in rounds (60, 100), dim (128, 256)" in text
+    assert "Seeds differ (single · rounds=60 · dim=128: 0; fede · rounds=100 · dim=256: 4)" in text
+    fair = write_run(tmp_path / "fair", "fede")
+    assert notices(experiments(load_runs([single, fair]))) == ""
+    summary = json.loads((fair / "summary.json").read_text(encoding="utf-8"))
+    summary["sites"]["airline"]["digest"] = "another"
+    (fair / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    assert "graphs differ although" in notices(experiments(load_runs([single, fair])))
 
 
 def test_names_cannot_break_out_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,7 +437,7 @@ def test_nothing_is_fetched(single: Path, monkeypatch: pytest.MonkeyPatch) -> No
     policies = [a["content"] for _, a in outline.elements if a.get("http-equiv") == "Content-Security-Policy"]
     assert policies == [page.POLICY]
     assert page.POLICY.startswith("default-src 'none';")
-    assert "http" not in page.POLICY + page.STYLE + page.SCRIPT
+    assert "http" not in page.POLICY + page.STYLE + script.SCRIPT
 
 
 def test_the_page_is_accessible(single: Path, together: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,25 +474,33 @@ def test_both_schemes_can_be_read(scheme: str) -> None:
         assert contrast(colours[text], colours["panel"]) >= 4.5, text
     for text in ("ink", "soft", "accent"):
         assert contrast(colours[text], colours["page"]) >= 4.5, text
-    for ground in ("mark", "heat0", "heat1"):
+    for ground in ("mark", "heat0", "heat1", "att0", "att1", "att2", "att3"):
         assert contrast(colours["ink"], colours[ground]) >= 4.5, ground
-    for line in (*(f"s{i}" for i in range(8)), "plain", "part0", "part1", "part2"):
+    for line in (*(f"s{i}" for i in range(8)), "plain", "alone", "pooled", "up", "down"):
         assert contrast(colours[line], colours["panel"]) >= 3, line
+    for part in range(5):
+        assert contrast(colours[f"part{part}"], colours["panel"]) >= 3, part
 
 
 def test_both_schemes_define_the_same_variables() -> None:
     names = [set(re.findall(r"--(\w+):", scheme)) for scheme in (page.LIGHT, page.DARK)]
     assert names[0] == names[1]
     used = set(re.findall(r"var\(--(\w+)\)", page.STYLE)) | set(
-        re.findall(r'variable\("--(\w+)"\)', page.SCRIPT)
+        re.findall(r'variable\("--(\w+)"\)', script.SCRIPT)
     )
     assert used <= names[0]
 
 
 def test_numbers_are_written_for_people() -> None:
     assert [seconds(s) for s in (0.04, 59.94, 61, 3725)] == ["0.0 s", "59.9 s", "1 min 1 s", "1 h 2 min"]
-    assert re.sub("<.*?>", "", difference(-0.01234)) == "−0.0123"
-    assert re.sub("<.*?>", "", difference(0.5)) == "+0.5000"
+    assert [plain(difference(d)) for d in (-0.01234, 0.5, 0.0)] == ["−0.0123", "+0.5000", "±0.0000"]
+    assert [size(n) for n in (0, 999, 1234, 45_600_000, 2e12)] == [
+        "0 B",
+        "999 B",
+        "1.23 kB",
+        "45.6 MB",
+        "2.00 TB",
+    ]
 
 
 def test_only_reports_are_replaced(tmp_path: Path, single: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,7 +177,10 @@ def test_no_summary_yet(tmp_path: Path) -> None:
         ({"rounds": 0}, r"^rounds: expected at least 1, got 0$"),
         ({"evaluate": {"every": 0}}, r"^evaluate\.every, patience: expected >= 1 and >= 0, got 0, 3$"),
         ({"evaluate": {"rule": "drop"}}, r"^evaluate\.rule: .*got 'drop'; did you mean 'drops'\?$"),
-        ({"method": {"name": "singel"}}, r"^method\.name: .*got 'singel'; did you mean 'single'\?$"),
+        (
+            {"method": {"name": "singel"}},
+            r"^method\.name: no method is named 'singel'; did you mean 'single'\?",
+        ),
         ({"trainer": 3}, r"^trainer: expected Trainer, got 3$"),
         ({"modle": {}}, r"^modle: no such option; did you mean 'model'\?"),
         ({"model": {"name": "trasne"}}, r"^model\.name: no model is named 'trasne'; did you mean 'transe'\?"),

@@ -1,15 +1,15 @@
-"""`fedkge evaluate`, `predict`, `embeddings`, `list`: use what a run made."""
+"""`fedkge evaluate`, `predict`, `embeddings`: use what a run made."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkge.cli.output import command, show
+from fedkge.cli.arguments import Json
+from fedkge.cli.output import check, command, show
 
 if TYPE_CHECKING:
     from fedkge.graphs.graph import Graph
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 Run = Annotated[Path, typer.Argument(help="A run's folder.", show_default=False)]
 Site = Annotated[str, typer.Option(help="Whose tables.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def evaluate(
@@ -33,9 +32,9 @@ def evaluate(
 ) -> None:
     """Measure a run's tables again: ranks by any tie rule, by relation, or triple classification."""
     with command():
-        _check("--split", split, ("valid", "test"))
-        _check("--ties", ties, ("optimistic", "realistic", "pessimistic"))
-        _check("--types", types, ("none", "train", "openke"))
+        check("--split", split, ("valid", "test"))
+        check("--ties", ties, ("optimistic", "realistic", "pessimistic"))
+        check("--types", types, ("none", "train", "openke"))
         rows = []
         for site, tables, graph in _sites(run):
             if classify:
@@ -104,7 +103,7 @@ def embeddings(
         from fedkge.exports.files import Format, save_embeddings
         from fedkge.exports.pykeen_files import save_pykeen
 
-        _check("--format", format, (*map(str, Format), "pykeen"))
+        check("--format", format, (*map(str, Format), "pykeen"))
         ((_, tables, graph),) = _sites(run, site)
         try:
             if format == "pykeen":
@@ -116,62 +115,14 @@ def embeddings(
         show([{"file": str(path), "bytes": path.stat().st_size} for path in files], json)
 
 
-def list_(
-    what: Annotated[str, typer.Argument(help="models, losses, optimizers or data.")],
-    json: Json = False,
-) -> None:
-    """What can be named in an experiment."""
-    with command():
-        _check("list", what, ("models", "losses", "optimizers", "data"))
-        show(_listed(what), json)
-
-
-def _listed(what: str) -> list[dict[str, Any]]:
-    if what == "data":
-        from fedkge.graphs.catalogue import DATASETS
-
-        return [
-            {"name": dataset.name, "statements": "/".join(f"{n:,}" for n in dataset.counts or ())}
-            for dataset in DATASETS.values()
-        ]
-    from fedkge.models import MODELS
-    from fedkge.training.losses import LOSSES
-    from fedkge.training.optimizers import OPTIMIZERS
-
-    known: Mapping[str, Any] = {
-        "models": {name: MODELS[name] for name in MODELS},
-        "losses": LOSSES,
-        "optimizers": OPTIMIZERS,
-    }[what]
-    return [{"name": name, "about": _first_line(part.__doc__)} for name, part in known.items()]
-
-
-def _check(where: str, value: str, allowed: Sequence[str]) -> None:
-    from fedkge.errors import ConfigError, suggest
-
-    if value not in allowed:
-        raise ConfigError(
-            f"{where}: expected one of {', '.join(allowed)}, got {value!r}{suggest(value, allowed)}"
-        )
-
-
-def _first_line(text: str | None) -> str:
-    return (text or "").strip().split("\n")[0]
-
-
 def _sites(run: Path, site: str | None = None) -> list[tuple[str, Tables, Graph]]:
     """The run's sites with their graphs, loaded from where the run had them."""
-    from fedkge.errors import DataError
+    from fedkge.cli.training import check_data
     from fedkge.runtimes.folder import RunFolder
 
     folder = RunFolder.open(run)
-    ended = folder.summary()["sites"]
+    names = folder.summary()["sites"] if site is None else [site]
+    tables = {name: folder.load_site(name)[0] for name in names}
     federation = folder.experiment().load()
-    found = []
-    for name in ended if site is None else [site]:
-        tables, _, _ = folder.load_site(name)
-        graph = federation.get(name)
-        if graph is None or graph.digest() != ended[name]["digest"]:
-            raise DataError(f"{run}: the data of site {name!r} has changed since the run")
-        found.append((name, tables, graph))
-    return found
+    check_data(run, federation)
+    return [(name, own, federation[name]) for name, own in tables.items()]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from fedkge.cli import data, inspect
+from fedkge.cli import data, explain, inspect
 from fedkge.cli.report import report
-from fedkge.cli.run import compare, run
+from fedkge.cli.run import compare, run, sweep
 
 app = typer.Typer(
     name="fedkge",
@@ -16,9 +16,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data.app, name="data")
-for body in (run, compare, report, inspect.evaluate, inspect.predict, inspect.embeddings):
+for body in (run, compare, sweep, report, inspect.evaluate, inspect.predict, inspect.embeddings):
     app.command()(body)
-app.command("list")(inspect.list_)
+app.command("list")(explain.list_)
+app.command()(explain.explain)
 
 
 def main() -> None:

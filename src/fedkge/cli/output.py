@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from fedkge.errors import DataWarning, FedkgeError
+from fedkge.errors import ConfigError, DataWarning, FedkgeError, suggest
 
 
 @contextmanager
@@ -46,20 +46,40 @@ def show(rows: Sequence[Mapping[str, Any]], as_json: bool, title: str = "") -> N
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title or None, title_justify="left")
+    table = Table()
     columns = list(rows[0]) if rows else []
     for column in columns:
-        number = all(isinstance(row[column], int | float) for row in rows)
+        number = all(_number(row[column]) for row in rows)
         table.add_column(column, justify="right" if number else "left", overflow="fold")
     for row in rows:
         table.add_row(*(_cell(row[column]) for column in columns))
     width = None if sys.stdout.isatty() else 160
-    Console(width=width, markup=False, emoji=False).print(table)  # names may look like markup
+    console = Console(width=width, markup=False, emoji=False, highlight=False)  # names may look like markup
+    if title:
+        console.print(title)
+    console.print(table)
+
+
+def _number(value: Any) -> bool:
+    """Whether it is read from its end: numbers, numbers with more behind them, and what is not known."""
+    if isinstance(value, str):
+        return value.lstrip("+-−")[:1].isdigit()
+    return value is None or isinstance(value, int | float)
 
 
 def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def check(where: str, value: str, allowed: Sequence[str]) -> None:
+    """An error unless `value` is one of those allowed."""
+    if value not in allowed:
+        raise ConfigError(
+            f"{where}: expected one of {', '.join(allowed)}, got {value!r}{suggest(value, allowed)}"
+        )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,7 +12,10 @@ from fedkge.cli.output import command, show
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several are compared.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run folders, or folders of such; several are compared."),
+    ],
     out: Annotated[
         Path | None,
         typer.Option(
@@ -24,8 +26,10 @@ def report(
 ) -> None:
     """Show what runs found, and write a page that works offline."""
     with command():
+        from fedkge.cli.results import beside_alone, brackets, joining, point_rows, readable
         from fedkge.reports.html import write_report
         from fedkge.reports.load import load_runs
+        from fedkge.reports.sweep import sweep_rows, swept
         from fedkge.reports.tables import metric_rows, own_rows, site_rows
 
         loaded = load_runs(runs)
@@ -33,26 +37,21 @@ def report(
         if page.is_dir():
             page /= "report.html"
         write_report(loaded, page)
-        metrics = metric_rows(loaded)
+        keys = swept(loaded)
+        metrics, points = metric_rows(loaded), sweep_rows(loaded) if keys else []
         sites = site_rows(loaded) if len(loaded) > 1 else own_rows(loaded[0])
         if as_json:
-            print(
-                json.dumps(
-                    {"report": str(page), "metrics": metrics, "sites": sites}, indent=2, ensure_ascii=False
-                )
+            found = {"report": str(page), "metrics": metrics, "sites": sites} | (
+                {"points": points} if points else {}
             )
+            print(json.dumps(found, indent=2, ensure_ascii=False))
             return
-        show(
-            _readable(metrics), False, "Test metrics over all sites: filtered, head and tail, realistic ties"
-        )
-        show(_readable(sites), False, "Test MRR of each site" if len(loaded) > 1 else "Each site")
+        title = "Test metrics over all sites: filtered, head and tail, realistic ties"
+        show(point_rows(points, keys) if points else readable(metrics), False, title)
+        if len(loaded) == 1:
+            show(readable(sites), False, "Each site")
+        elif not points:  # a column per point would not fit
+            show(beside_alone(sites), False, f"Test MRR of each site{brackets(sites)}")
+            for sentence in joining(loaded):
+                print(sentence)
         print(f"report: {page}")
-
-
-def _readable(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For people: whole triples, and a dash for what is not known."""
-    whole = {"triples_per_s"}
-    return [
-        {key: "–" if value is None else round(value) if key in whole else value for key, value in row.items()}
-        for row in rows
-    ]

@@ -2,142 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from fedkge.reports.figure import Figure, Trace, finite, text
-from fedkge.reports.load import Run
-from fedkge.reports.tables import labels
-
-Curve: TypeAlias = Mapping[int, float]
+from fedkge.reports.averages import WEIGHTED, losses, mean_curve, over_seeds, points, reach, validation
+from fedkge.reports.experiments import Experiment
+from fedkge.reports.figure import Figure
+from fedkge.reports.lines import Line, Point, Scale, coloured, line_figure, small_figure
+from fedkge.reports.run import Curve, Curves, Run
 
 LINES = 8  #: sites that get a line of their own in one plot; more are drawn as a mean with a band
-FACETS = 12  #: sites that get a small plot of their own when runs are compared
+FACETS = 12  #: sites that get a small plot of their own when experiments are compared
+ROUNDS: dict[str, Any] = {"title": {"text": "round"}, "rangemode": "tozero"}
+BY_ROUND = "round %{x}: %{y:.4f}"
 
 
-def loss_figures(runs: Sequence[Run]) -> list[Figure]:
-    """Training loss over rounds: all in one plot, then site by site when runs are compared."""
-    curves = [Curves(run.losses, dict.fromkeys(run.losses, 1.0), {}) for run in runs]
-    return _over_rounds(runs, curves, "Training loss", "loss", "mean over sites")
+def loss_figures(groups: Sequence[Experiment]) -> list[Figure]:
+    """Training loss over rounds: all in one plot, then site by site when experiments are compared."""
+    scale = Scale(ROUNDS, {"title": {"text": "loss"}}, BY_ROUND)
+    return _over_rounds(groups, losses, lambda run: {}, "Training loss", "mean over sites", scale)
 
 
-def validation_figures(runs: Sequence[Run]) -> list[Figure]:
+def validation_figures(groups: Sequence[Experiment]) -> list[Figure]:
     """Validation MRR over rounds; the round whose tables were kept has a star."""
-    curves = []
-    for run in runs:
-        queries = {site: max(counts.values()) for site, counts in run.validation("count").items()}
-        curves.append(Curves(run.validation("mrr"), queries, run.kept))
-    what = "mean over sites, weighted by their statements"
-    return _over_rounds(runs, curves, "Validation MRR", "filtered MRR", what)
-
-
-@dataclass(frozen=True)
-class Curves:
-    """A run's curve for each site, how much each counts in their mean, and the round that each site kept."""
-
-    sites: Mapping[str, Curve]
-    weights: Mapping[str, float]
-    kept: Mapping[str, int]
+    scale = Scale(ROUNDS, {"title": {"text": "filtered MRR"}}, BY_ROUND)
+    return _over_rounds(groups, validation, lambda run: run.kept, "Validation MRR", WEIGHTED, scale)
 
 
 def _over_rounds(
-    runs: Sequence[Run], curves: Sequence[Curves], title: str, unit: str, mean: str
+    groups: Sequence[Experiment],
+    curves: Callable[[Run], tuple[Curves, Mapping[str, float]]],
+    kept: Callable[[Run], Mapping[str, int]],
+    title: str,
+    mean: str,
+    scale: Scale,
 ) -> list[Figure]:
-    if not any(run.sites for run in curves):
+    if not any(curves(run)[0] for group in groups for run in group.runs):
         return []
-    layout = {
-        "xaxis": {"title": {"text": "round"}, "rangemode": "tozero"},
-        "yaxis": {"title": {"text": unit}},
-    }
-    if len(runs) == 1 and len(curves[0].sites) <= LINES:
-        own = curves[0]
-        traces = [
-            trace
-            for i, (site, curve) in enumerate(own.sites.items())
-            for trace in _line(i, site, curve, own.kept.get(site))
-        ]
-        return [Figure(title, f"{title} of each site over rounds.", traces, layout, tools=True)]
-    names = labels(runs)
-    traces = _band(curves[0].sites) if len(runs) == 1 else []
-    for i, (name, run) in enumerate(zip(names, curves, strict=True)):
-        rounds = set(run.kept.values())
-        kept = rounds.pop() if len(rounds) == 1 else None
-        traces += _line(i, name, mean_curve(run.sites, run.weights), kept)
-    whole = Figure(
-        f"{title}, {mean}", f"{title} of each run over rounds, {mean}.", traces, layout, tools=True
-    )
-    sites = list(dict.fromkeys(site for run in curves for site in run.sites))
-    if len(runs) == 1 or not 1 < len(sites) <= FACETS:
+    if len(groups) == len(groups[0].runs) == 1:
+        return [_of_run(title, mean, *curves(groups[0].first), kept(groups[0].first), scale)]
+    lines = []
+    for group in groups:
+        means = [mean_curve(*curves(run)) for run in group.runs]
+        rounds = {number for run in group.runs for number in kept(run).values()}
+        star = _star(means[0], rounds.pop()) if len(rounds) == len(means) == 1 else None
+        lines.append(Line(group.label, over_seeds(means, group.known_until), group.colour, group.dash, star))
+    label = f"{title} of each experiment over rounds, {mean}."
+    whole = line_figure(f"{title}, {mean}", label, lines, scale)
+    sites = list(dict.fromkeys(s for group in groups for run in group.runs for s in curves(run)[0]))
+    if len(groups) == 1 or not 1 < len(sites) <= FACETS:
         return [whole]
-    return [whole, *(_at_site(site, names, curves, title) for site in sites)]
+
+    def at(site: str) -> Figure:
+        own = []
+        for group in groups:
+            found = [curves(run)[0].get(site, {}) for run in group.runs]
+            star = _star(found[0], kept(group.first).get(site)) if len(found) == 1 else None
+            own.append(
+                Line(group.label, over_seeds(found, group.known_until), group.colour, group.dash, star)
+            )
+        return small_figure(site, f"{title} at {site} over rounds, one line per experiment.", own, scale)
+
+    return [whole, *map(at, sites)]
 
 
-def _at_site(site: str, names: Sequence[str], curves: Sequence[Curves], title: str) -> Figure:
-    """One site in all runs, small: the large plot above it names axes and colours."""
-    traces = []
-    for i, (name, run) in enumerate(zip(names, curves, strict=True)):
-        traces += _line(i, name, run.sites.get(site, {}), run.kept.get(site))
-    layout = {"xaxis": {"rangemode": "tozero"}, "showlegend": False}
-    return Figure(site, f"{title} at {site} over rounds, one line per run.", traces, layout, 210)
-
-
-def mean_curve(sites: Mapping[str, Curve], weights: Mapping[str, float]) -> dict[int, float]:
-    """The weighted mean over sites, from the round on that all have reached.
-
-    A site that has stopped goes on counting, with its last value.
-    """
-    begun = {site: curve for site, curve in sites.items() if curve}
-    rounds = sorted({number for curve in begun.values() for number in curve})
-    total = sum(weights[site] for site in begun)
-    latest: dict[str, float] = {}
-    mean = {}
-    for number in rounds:
-        latest |= {site: curve[number] for site, curve in begun.items() if number in curve}
-        if len(latest) == len(begun):
-            mean[number] = sum(weights[site] * value for site, value in latest.items()) / total
-    return mean
-
-
-def _line(series: int, name: str, curve: Curve, kept: int | None) -> list[Trace]:
-    """A line, and a star on the kept round."""
-    rounds = sorted(curve)
-    common = {"type": "scatter", "name": text(name), "legendgroup": str(series), "meta": {"series": series}}
-    hover = "%{fullData.name}<br>round %{x}: %{y:.4f}<extra></extra>"
-    traces: list[Trace] = [
-        {
-            **common,
-            "mode": "lines" if len(rounds) > 1 else "markers",
-            "x": rounds,
-            "y": [finite(curve[number]) for number in rounds],
-            "hovertemplate": hover,
-        }
+def _of_run(
+    title: str,
+    mean: str,
+    sites: Curves,
+    weights: Mapping[str, float],
+    kept: Mapping[str, int],
+    scale: Scale,
+) -> Figure:
+    """A line per site; of many sites their mean, and from the lowest to the highest."""
+    if len(sites) > LINES:
+        label = f"{title} over rounds: {mean}, and from the lowest to the highest site."
+        return line_figure(
+            f"{title}, {mean}; shaded: lowest to highest",
+            label,
+            [Line("mean", reach(sites, weights), "s0")],
+            scale,
+        )
+    lines = [
+        Line(site, points(curve), *coloured(i), star=_star(curve, kept.get(site)))
+        for i, (site, curve) in enumerate(sites.items())
     ]
-    if kept is not None and kept in curve:
-        star = {"symbol": "star", "size": 14}
-        hover = "%{fullData.name}<br>kept: round %{x}, %{y:.4f}<extra></extra>"
-        marks = {"x": [kept], "y": [finite(curve[kept])], "hovertemplate": hover, "showlegend": False}
-        traces.append({**common, "mode": "markers", "marker": star, **marks})
-    return traces
+    return line_figure(title, f"{title} of each site over rounds.", lines, scale)
 
 
-def _band(sites: Mapping[str, Curve]) -> list[Trace]:
-    """From the lowest to the highest site."""
-    rounds = sorted({number for curve in sites.values() for number in curve})
-    values = [[curve[number] for curve in sites.values() if number in curve] for number in rounds]
-    edge = {
-        "type": "scatter",
-        "mode": "lines",
-        "x": rounds,
-        "line": {"width": 0},
-        "hoverinfo": "skip",
-        "meta": {"series": 0},
-    }
-    low = {**edge, "y": [finite(min(of)) for of in values], "showlegend": False}
-    high = {
-        **edge,
-        "y": [finite(max(of)) for of in values],
-        "fill": "tonexty",
-        "name": "lowest to highest site",
-    }
-    return [low, high]
+def _star(curve: Curve, kept: int | None) -> Point | None:
+    return Point(kept, curve[kept]) if kept is not None and kept in curve else None

@@ -1,146 +1,170 @@
-"""What the numbers say, in a sentence and a few large figures."""
+"""What the numbers say, in sentences: the main finding, who gains and loses, and what to be careful with."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
 from math import isfinite
-from typing import TypeAlias
 
-from fedkge.reports.load import Run
-from fedkge.reports.markup import NOTHING, count, difference, seconds, share
-from fedkge.reports.tables import alone, labels, size_rows, time_row
+from fedkge.reports.baseline import Versus, alone, versus
+from fedkge.reports.details import budget_rows
+from fedkge.reports.experiments import Experiment
+from fedkge.reports.markup import difference, share, sites
+from fedkge.reports.run import ALONE, POOLED
 
 #: What a reader must know about a method before comparing it.
 TERMS = {
-    "single": "Every site trains alone on its own graph. Nothing leaves a site.",
-    "collective": "All graphs are pooled in one place and trained as one, then measured site by site. "
+    ALONE: "Every site trains alone on its own graph. Nothing leaves a site.",
+    POOLED: "All graphs are pooled in one place and trained as one, then measured site by site. "
     "A reference that shows what sharing everything would give; it is not private.",
 }
-POOLED = {"collective"}  #: methods in which graphs leave their sites
-Named: TypeAlias = tuple[str, Run]
-CARDS = 6  #: runs that get a card
+FEDERATED = "Graphs stay at their sites; rows of embeddings for what sites share travel to the hub and back."
+NAMED = 6  #: sites that are named in a sentence
 
 
-def finding(runs: Sequence[Run]) -> str:
-    """The one sentence to remember, as HTML."""
-    ended = [pair for pair in zip(labels(runs), runs, strict=True) if "mrr" in pair[1].metrics("test")]
+def finding(groups: Sequence[Experiment]) -> str:
+    """The one thing to remember, as HTML."""
+    ended = [group for group in groups if group.test() is not None]
     if not ended:
         return "No test results yet: this page shows what has been journalled so far."
-    if len(runs) == 1:
-        run = runs[0]
-        value = run.metrics("test")["mrr"]
-        n = len(run.sites)
+    if len(groups) == 1:
+        n = len(groups[0].sites)
         where = f"over {n} sites, weighted by their test statements" if n > 1 else "at its one site"
-        return f"Test MRR is <strong>{share(value)}</strong> {where} (filtered, realistic ties)."
-    if len({run.dataset for run in runs}) > 1:
+        return f"Test MRR is {_value(groups[0])} {where} (filtered, realistic ties)."
+    if len({group.first.dataset for group in groups}) > 1:
         return "The runs used different data: read each by itself."
-    apart = [pair for pair in ended if pair[1].method not in POOLED]
-    pooled = [pair for pair in ended if pair[1].method in POOLED]
-    sentences = [_apart(apart, runs)] if apart else []
-    sentences += [_reference(pooled, runs)] if pooled else []
+    apart = [group for group in ended if group.method != POOLED]
+    pooled = [group for group in ended if group.method == POOLED]
+    sentences = [_apart(apart, groups)] if apart else []
+    sentences += [_reference(pooled, groups)] if pooled else []
     return " ".join(sentences)
 
 
-def _apart(ended: Sequence[Named], runs: Sequence[Run]) -> str:
-    """The best run that leaves every graph where it is."""
-    name, best = max(ended, key=lambda pair: pair[1].metrics("test")["mrr"])
-    label, value = (
-        f"<strong>{escape(name)}</strong>",
-        f"<strong>{share(best.metrics('test')['mrr'])}</strong>",
-    )
-    text = f"{label} reaches a test MRR of {value}"
+def _value(group: Experiment) -> str:
+    found = group.test()
+    if found is None:
+        return "not known"
+    std = "" if found.std is None else f" ± {share(found.std)} ({found.n} seeds)"
+    return f"<strong>{share(found.mean)}</strong>{std}"
+
+
+def _best(groups: Sequence[Experiment]) -> Experiment:
+    return max(groups, key=lambda group: found.mean if (found := group.test()) else -1.0)
+
+
+def _apart(ended: Sequence[Experiment], groups: Sequence[Experiment]) -> str:
+    """The best experiment that leaves every graph where it is."""
+    best = _best(ended)
+    label = f"<strong>{escape(best.label)}</strong>"
+    text = f"{label} reaches a test MRR of {_value(best)}"
     if len(ended) > 1:
-        text = f"Of the runs that keep every graph at its site, {label} has the highest test MRR, {value}"
-    return f"{text}{_against(best, alone(best, runs))}."
+        text = f"Of those that keep every graph at its site, {label} has the highest test MRR, {_value(best)}"
+    return f"{text}{_against(best, groups)}"
 
 
-def _reference(pooled: Sequence[Named], runs: Sequence[Run]) -> str:
-    name, best = max(pooled, key=lambda pair: pair[1].metrics("test")["mrr"])
-    value = f"<strong>{share(best.metrics('test')['mrr'])}</strong>"
-    gain = _against(best, alone(best, runs))
-    return f"Pooling all graphs in one place ({escape(name)}, not private) gives {value}{gain}."
+def _reference(pooled: Sequence[Experiment], groups: Sequence[Experiment]) -> str:
+    best = _best(pooled)
+    text = f"Pooling all graphs in one place ({escape(best.label)}, not private) gives {_value(best)}"
+    return f"{text}{_against(best, groups)}"
 
 
-def _against(run: Run, base: Run | None) -> str:
-    if base is None:
-        return ""
-    gain = run.metrics("test")["mrr"] - base.metrics("test")["mrr"]
-    return f", {difference(gain)} against every site alone; {_gaining(run, base)}"
+def _against(group: Experiment, groups: Sequence[Experiment]) -> str:
+    found = versus(group, alone(group, groups))
+    if found is None:
+        return "."
+    return f", {difference(found.gain)} against every site alone: {outcome(found)}."
 
 
-def _gaining(run: Run, base: Run) -> str:
-    sites = [site for site in run.sites if site in base.sites]
-    better = sum(run.metrics("test", s).get("mrr", 0) > base.metrics("test", s).get("mrr", 0) for s in sites)
-    return f"{better} of {len(sites)} sites gain"
+def outcome(found: Versus) -> str:
+    """Who gains and who loses by joining, never the one without the other."""
+    n, losers = len(found.sites), len(found.losers)
+    if not losers:
+        return f"no site loses by joining, {len(found.winners)} of {n} gain"
+    return f"{len(found.winners)} of {sites(n)} gain, {losers} lose{'s' * (losers == 1)} by joining"
 
 
-def notices(runs: Sequence[Run]) -> str:
+def joining(groups: Sequence[Experiment]) -> str:
+    """One sentence per experiment about the sites that are worse off than alone, as HTML."""
+    items = []
+    for group in groups:
+        found = versus(group, alone(group, groups))
+        if found is None:
+            continue
+        lost = sorted(found.losers, key=found.sites.__getitem__)
+        named = [f"{escape(site)} ({difference(found.sites[site])})" for site in lost[:NAMED]]
+        more = f" and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
+        n = len(found.sites)
+        text = f"{len(lost)} of {sites(n)} lose{'s' * (len(lost) == 1)} by joining: {', '.join(named)}{more}."
+        if not lost:
+            text = f"no site loses by joining; {len(found.winners)} of {sites(n)} gain."
+        items.append(f"<li><strong>{escape(group.label)}</strong>: {text}</li>")
+    return f'<ul class="joining">{"".join(items)}</ul>' if items else ""
+
+
+def notices(groups: Sequence[Experiment]) -> str:
     """What is wrong with taking the page at face value."""
+    texts = [text for group in groups for text in _own_notices(group)]
+    runs = [run for group in groups for run in group.runs]
+    if len({run.dataset for run in runs}) > 1:
+        texts.append("The runs used different data; their numbers cannot be compared with each other.")
+    elif len({tuple(sorted(run.sites)) for run in runs if run.sites}) > 1:
+        texts.append("The runs have different sites; averages over all sites cannot be compared.")
+    elif _digests_differ(groups):
+        texts.append("The runs' graphs differ although their names are the same; numbers cannot be compared.")
+    differing = [row for row in budget_rows(groups) if row["differs"]]
+    if differing:
+        names = ", ".join(f"{row['option']} ({_distinct(row, groups)})" for row in differing)
+        texts.append(f"Budgets differ in {names}: a difference in results may be the budget's.")
+    if len({frozenset(run.seed for run in group.runs) for group in groups}) > 1:
+        seeds = "; ".join(f"{g.label}: {', '.join(str(run.seed) for run in g.runs)}" for g in groups[:NAMED])
+        texts.append(f"Seeds differ ({seeds}{'; …' * (len(groups) > NAMED)}).")
+    return "".join(f'<p class="notice" role="note">{escape(text)}</p>' for text in texts)
+
+
+def _own_notices(group: Experiment) -> list[str]:
     texts = []
-    for name, run in zip(labels(runs), runs, strict=True):
+    for run in group.runs:
+        name = group.label if len(group.runs) == 1 else f"{group.label}, seed {run.seed},"
         if not run.ended:
             most = run.config.get("rounds")
             texts.append(
                 f"{name} has not ended: round {run.last_round} of at most {most} so far, no test results. "
                 f"`fedkge run --resume` goes on with it."
             )
+        void = sum(done.void for done in run.rounds.values())
+        if void:
+            texts.append(
+                f"{name}: {void} of {len(run.rounds)} rounds came to nothing, because fewer sites answered "
+                "than the quorum asks for."
+            )
         bad = [site for site, curve in run.losses.items() if not all(map(isfinite, curve.values()))]
         if bad:
             texts.append(
                 f"{name} diverged at {', '.join(bad)}: the loss is no number; the plot has a gap there."
             )
-    if len({run.dataset for run in runs}) > 1:
-        texts.append("The runs used different data; their numbers cannot be compared with each other.")
-    elif len({tuple(sorted(run.sites)) for run in runs if run.sites}) > 1:
-        texts.append("The runs have different sites; averages over all sites cannot be compared.")
-    return "".join(f'<p class="notice" role="note">{escape(text)}</p>' for text in texts)
+    return texts
 
 
-def cards(runs: Sequence[Run]) -> str:
-    """A few large numbers, each saying what it is."""
-    shown = _run_cards(runs) if len(runs) > 1 else _single_cards(runs[0])
-    items = "".join(
-        f'<div><dt>{what}</dt><dd class="value">{value}</dd><dd class="note">{note}</dd></div>'
-        for what, value, note in shown
-    )
-    return f'<dl class="cards">{items}</dl>'
+def _distinct(row: dict[str, object], groups: Sequence[Experiment]) -> str:
+    values = list(dict.fromkeys(str(row[group.label]) for group in groups))
+    return ", ".join(values[:NAMED]) + ", …" * (len(values) > NAMED)
 
 
-def _run_cards(runs: Sequence[Run]) -> list[tuple[str, str, str]]:
-    found = []
-    for i, (name, run) in enumerate(zip(labels(runs), runs, strict=True)):
-        value, base = run.metrics("test").get("mrr"), alone(run, runs)
-        note = "test MRR" if run.ended else "not ended"
-        if value is not None and base is not None:
-            note += f", {difference(value - base.metrics('test')['mrr'])} vs alone<br>{_gaining(run, base)}"
-        swatch = f'<span class="swatch" style="background:var(--s{i % 8})"></span>'
-        card = (swatch + escape(name), NOTHING if value is None else share(value), note)
-        found.append((value if value is not None else -1.0, i, card))
-    best = sorted(sorted(found, key=lambda card: -card[0])[:CARDS], key=lambda card: card[1])
-    return [card for _, _, card in best]
+def _digests_differ(groups: Sequence[Experiment]) -> bool:
+    found: dict[str, set[str]] = {}
+    for group in groups:
+        for run in group.ended:
+            for site, of in (run.summary or {})["sites"].items():
+                if "digest" in of:
+                    found.setdefault(site, set()).add(str(of["digest"]))
+    return any(len(digests) > 1 for digests in found.values())
 
 
-def _single_cards(run: Run) -> list[tuple[str, str, str]]:
-    found = []
-    test = run.metrics("test")
-    if "mrr" in test:
-        found.append(("Test MRR", share(test["mrr"]), "filtered, head and tail"))
-        if "hits@10" in test:
-            found.append(("Test Hits@10", share(test["hits@10"]), "answers among the first ten"))
-    rows = size_rows([run])
-    training = sum(row["train"] or 0 for row in rows)
-    note = f"{count(training)} training statements" if rows else ""
-    found.append(("Sites", count(len(run.sites)), note))
-    spent = time_row(run)
-    speed = spent["triples_per_s"]
-    note = f"{count(speed)} triples/s" if speed else ""
-    found.append(("Training time", seconds(spent["train_seconds"]), note))
-    return found
-
-
-def terms(runs: Sequence[Run]) -> str:
+def terms(groups: Sequence[Experiment]) -> str:
     """What the methods on this page mean for those whose data it is."""
-    known = {run.method: TERMS[run.method] for run in runs if run.method in TERMS}
-    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in known.items())
-    return f'<dl class="terms">{items}</dl>' if items else ""
+    known = {group.method: TERMS.get(group.method, FEDERATED) for group in groups}
+    alike: dict[str, list[str]] = {}
+    for name, text in known.items():
+        alike.setdefault(text, []).append(name)
+    items = "".join(f"<dt>{escape(', '.join(n))}</dt><dd>{escape(text)}</dd>" for text, n in alike.items())
+    return f'<dl class="terms">{items}</dl>'

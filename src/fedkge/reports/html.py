@@ -10,10 +10,14 @@ from pathlib import Path
 
 import fedkge
 from fedkge.errors import DataError, MissingPackage
-from fedkge.reports.findings import cards, finding, notices
-from fedkge.reports.load import Run
-from fedkge.reports.page import POLICY, SCRIPT, STYLE
-from fedkge.reports.sections import Canvas, sections
+from fedkge.reports.canvas import Canvas
+from fedkge.reports.cards import cards
+from fedkge.reports.experiments import Experiment, experiments
+from fedkge.reports.findings import finding, notices
+from fedkge.reports.page import POLICY, STYLE
+from fedkge.reports.run import Run
+from fedkge.reports.script import SCRIPT
+from fedkge.reports.sections import sections
 
 GENERATOR = '<meta name="generator" content="fedkge'
 LOGO = (
@@ -54,7 +58,8 @@ def render(runs: Sequence[Run]) -> str:
         f'<section id="s{i}" aria-labelledby="h{i}"><h2 id="h{i}">{escape(title)}</h2>{content}</section>'
         for i, (title, content) in enumerate(parts.items())
     )
-    title = _title(runs)
+    groups = experiments(runs)
+    title = _title(groups)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -69,10 +74,10 @@ def render(runs: Sequence[Run]) -> str:
 <header>
 <div class="brand">{LOGO}<span>fedkge report</span></div>
 <h1>{escape(title)}</h1>
-<p class="soft">{_subtitle(runs)}</p>
-<p class="finding">{finding(runs)}</p>
-{notices(runs)}
-{cards(runs)}
+<p class="soft">{_subtitle(groups)}</p>
+<p class="finding">{finding(groups)}</p>
+{notices(groups)}
+{cards(groups)}
 <nav aria-label="Contents"><ul>{links}</ul></nav>
 </header>
 <main>
@@ -98,18 +103,25 @@ def _plotly() -> str:
     return source.replace("</script", "<\\/script")
 
 
-def _title(runs: Sequence[Run]) -> str:
-    datasets = " and ".join(dict.fromkeys(Path(run.dataset).name for run in runs))
-    if len(runs) == 1:
-        return f"{runs[0].method} with {runs[0].model} on {datasets}"
-    return f"{len(runs)} runs on {datasets}"
+def _title(groups: Sequence[Experiment]) -> str:
+    datasets = " and ".join(dict.fromkeys(Path(group.first.dataset).name for group in groups))
+    if len(groups) == 1:
+        return f"{groups[0].method} with {groups[0].first.model} on {datasets}"
+    methods = list(dict.fromkeys(group.method for group in groups))
+    if len(methods) <= 5:
+        return f"{', '.join(methods)} on {datasets}"
+    return f"{len(methods)} methods on {datasets}"
 
 
-def _subtitle(runs: Sequence[Run]) -> str:
+def _subtitle(groups: Sequence[Experiment]) -> str:
+    runs = [run for group in groups for run in group.runs]
     sites = len({site for run in runs for site in run.sites})
     models = ", ".join(dict.fromkeys(run.model for run in runs))
-    seeds = ", ".join(dict.fromkeys(str(run.seed) for run in runs))
-    parts = [f"{sites} site{'s' * (sites != 1)}", escape(models), f"seed {escape(seeds)}"]
+    seeds = list(dict.fromkeys(str(run.seed) for run in runs))
+    parts = [f"{sites} site{'s' * (sites != 1)}", escape(models)]
+    parts.append(f"seed{'s' * (len(seeds) > 1)} {escape(', '.join(seeds))}")
+    if len(runs) > 1:
+        parts.append(f"{len(runs)} runs")
     begun = [run.started for run in runs if run.started is not None]
     days = sorted({datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d") for at in begun})
     if days:

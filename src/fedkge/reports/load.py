@@ -1,141 +1,67 @@
-"""Read a run folder: what was asked, what each round did, and how it ended if it has."""
+"""Read run folders, given one by one or as folders that hold them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import isfinite
+import os
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 from fedkge.config import read_toml
 from fedkge.errors import ConfigError, DataError
+from fedkge.reports.run import Run
+from fedkge.reports.story import Story
 from fedkge.runtimes.journal import read_journal
 
-T = TypeVar("T")
-Curves: TypeAlias = dict[str, dict[int, float]]  # site -> round -> value
-
-
-@dataclass(frozen=True)
-class Round:
-    """One round of one course; a course is what is trained in one go: a site alone, or sites together."""
-
-    seconds: float
-    triples: int  #: statements visited, once per side and epoch
-    losses: Mapping[str, float]  # site -> mean loss
-
-
-@dataclass(frozen=True)
-class Validation:
-    """One look at the validation statements of a course's sites."""
-
-    mrr: float  #: over all sites of the course
-    sites: Mapping[str, Mapping[str, float]]  # site -> metrics
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run folder's content; `summary` is None as long as the run has not ended."""
-
-    path: Path
-    config: Mapping[str, Any]
-    summary: Mapping[str, Any] | None
-    sites: Sequence[str]
-    environment: Mapping[str, Any]
-    started: float | None  #: seconds since 1970
-    resumed: int  #: how often a course went on from its checkpoint
-    rounds: Mapping[str, Mapping[int, Round]]  # course -> round
-    validations: Mapping[str, Mapping[int, Validation]]  # course -> round
-
-    @property
-    def name(self) -> str:
-        return self.path.name
-
-    @property
-    def ended(self) -> bool:
-        return self.summary is not None
-
-    @property
-    def method(self) -> str:
-        return str(self.config["method"]["name"])
-
-    @property
-    def model(self) -> str:
-        return str(self.config["model"]["name"])
-
-    @property
-    def dataset(self) -> str:
-        data = self.config["data"]
-        return str(data.get("name") or data["path"])
-
-    @property
-    def seed(self) -> int:
-        return int(self.config["seed"])
-
-    @property
-    def last_round(self) -> int:
-        """The furthest round of any course; 0 before the first has ended."""
-        return max((number for course in self.rounds.values() for number in course), default=0)
-
-    @property
-    def losses(self) -> Curves:
-        """Training loss per site and round."""
-        curves: Curves = {}
-        for course in self.rounds.values():
-            for number in sorted(course):
-                for site, loss in course[number].losses.items():
-                    curves.setdefault(site, {})[number] = loss
-        return curves
-
-    def validation(self, metric: str = "mrr") -> Curves:
-        """A validation metric per site and round, where the site had any questions."""
-        curves: Curves = {}
-        for course in self.validations.values():
-            for number in sorted(course):
-                for site, metrics in course[number].sites.items():
-                    if isfinite(metrics[metric]):
-                        curves.setdefault(site, {})[number] = metrics[metric]
-        return curves
-
-    @property
-    def kept(self) -> dict[str, int]:
-        """The round whose tables each site keeps: the first with the best validation of its course."""
-        return {
-            site: max(sorted(course), key=lambda number: course[number].mrr)
-            for course in self.validations.values()
-            for validation in course.values()
-            for site in validation.sites
-        }
-
-    def metrics(self, split: str, site: str | None = None) -> Mapping[str, float]:
-        """Metrics of one site or of all; without those that are not known (yet), or no number."""
-        of = self.summary or {}
-        if site is not None:
-            of = of.get("sites", {}).get(site, {})
-        found = of.get("metrics", {}).get(split, {})
-        return {name: value for name, value in found.items() if isfinite(value)}
+CONFIG = "config.toml"  #: what makes a folder a run
 
 
 def load_runs(paths: Iterable[Path]) -> list[Run]:
-    """Every run folder once, in the order given."""
+    """Every run once, in the order given; a folder that is no run stands for all runs below it."""
     paths = list(paths)
     if not paths:
         raise DataError("no run folder given; expected at least one, as `fedkge run` makes")
-    resolved = [path.resolve() for path in paths]
-    for i, path in enumerate(resolved):
-        if path in resolved[:i]:
-            raise DataError(f"{paths[i]}: given twice; a run is compared with others, not with itself")
-    return [load_run(path) for path in paths]
+    folders: dict[Path, Path] = {}
+    for path in paths:
+        for folder in find_runs(path):
+            if folder.resolve() in folders:
+                raise DataError(f"{folder}: given twice; a run is compared with others, not with itself")
+            folders[folder.resolve()] = folder
+    return [load_run(folder) for folder in folders.values()]
+
+
+def find_runs(path: Path) -> list[Path]:
+    """The folder itself if it is a run, else all runs below it: `seed-2` before `seed-10`."""
+    found = sorted(_below(path), key=lambda folder: _natural(str(folder)))
+    if not found:
+        raise DataError(
+            f"{path}: not a run folder; expected one with config.toml, as `fedkge run` makes, "
+            "or a folder of such"
+        )
+    return found
+
+
+def _below(path: Path) -> Iterator[Path]:
+    for folder, inner, files in os.walk(path):
+        if CONFIG in files:
+            inner.clear()  # a run holds tables and checkpoints, no other runs
+            yield Path(folder)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Numbers in names by size."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
 def load_run(path: Path) -> Run:
     """Read `config.toml`, `run.jsonl` and, if the run has ended, `summary.json`."""
-    if not (path / "config.toml").is_file():
+    if not (path / CONFIG).is_file():
         raise DataError(f"{path}: not a run folder; expected one with config.toml, as `fedkge run` makes")
-    config, summary = _config(path / "config.toml"), _summary(path / "summary.json")
+    config, summary = _config(path / CONFIG), _summary(path / "summary.json")
     journal = path / "run.jsonl"
-    story = _Story()
+    story = Story()
     for event in read_journal(journal):
         try:
             story.tell(event)
@@ -154,59 +80,8 @@ def load_run(path: Path) -> Run:
         resumed=story.resumed,
         rounds=story.rounds,
         validations=story.validations,
+        links=list(story.links.values()),
     )
-
-
-@dataclass
-class _Story:
-    """The journal's events put together; of a round that was done again only the last time counts."""
-
-    sites: list[str] = field(default_factory=list)
-    environment: dict[str, Any] = field(default_factory=dict)
-    started: float | None = None
-    resumed: int = 0
-    rounds: dict[str, dict[int, Round]] = field(default_factory=dict)
-    validations: dict[str, dict[int, Validation]] = field(default_factory=dict)
-
-    def tell(self, event: Mapping[str, Any]) -> None:
-        """Take the next event; kinds that no table or plot needs are passed over."""
-        kinds: dict[str, Callable[[Mapping[str, Any]], None]] = {
-            "start": self._start,
-            "resumed": self._resumed,
-            "round": self._round,
-            "evaluate": self._evaluate,
-        }
-        kind = kinds.get(str(event.get("event")))
-        if kind is not None:
-            kind(event)
-
-    def _start(self, event: Mapping[str, Any]) -> None:
-        self.sites, self.environment = list(event["sites"]), dict(event["environment"])
-        if self.started is None:
-            self.started = float(event["time"])
-
-    def _resumed(self, event: Mapping[str, Any]) -> None:
-        """What the course did after its checkpoint is lost, and will be done again."""
-        self.resumed += 1
-        course, last = event["course"], int(event["round"])
-        self.rounds[course] = _until(last, self.rounds.get(course, {}))
-        self.validations[course] = _until(last, self.validations.get(course, {}))
-
-    def _round(self, event: Mapping[str, Any]) -> None:
-        losses = {site: float(found["loss"]) for site, found in event["sites"].items()}
-        done = Round(float(event["seconds"]), int(event["triples"]), losses)
-        self.rounds.setdefault(event["course"], {})[int(event["round"])] = done
-
-    def _evaluate(self, event: Mapping[str, Any]) -> None:
-        if event["split"] == "valid":
-            found = Validation(
-                float(event["mrr"]), {site: dict(metrics) for site, metrics in event["sites"].items()}
-            )
-            self.validations.setdefault(event["course"], {})[int(event["round"])] = found
-
-
-def _until(last: int, course: Mapping[int, T]) -> dict[int, T]:
-    return {number: done for number, done in course.items() if number <= last}
 
 
 def _config(path: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from fedkge.reports.tables import Row
+from fedkge.reports.details import Row
 
 NOTHING = '<span class="none" title="not known">–</span>'
 
@@ -63,6 +63,35 @@ def seconds(value: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
+def size(value: float) -> str:
+    """Bytes in the units that people use, powers of ten."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(value) < 1000:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:,.2f} TB"
+
+
+def percent(value: float) -> str:
+    """A share, to a tenth of a percent."""
+    return f"{value:.1%}"
+
+
+def decimal(value: float) -> str:
+    """A small number, to two digits."""
+    return f"{value:,.2f}"
+
+
+def folded(title: str, content: str) -> str:
+    """Something long that opens when asked for."""
+    return f"<details><summary>{escape(title)}</summary>{content}</details>"
+
+
+def sites(n: int) -> str:
+    """1 site, 2 sites."""
+    return f"{n:,} site{'s' * (n != 1)}"
+
+
 def best_of_columns(rows: Sequence[Row], columns: Sequence[Column]) -> set[tuple[int, str]]:
     """The best cell of each column that has a better end, when there is something to choose from."""
     best: set[tuple[int, str]] = set()
@@ -97,7 +126,10 @@ def table(
     marked: Container[int] = (),
     last_is_total: bool = False,
 ) -> str:
-    """A table whose first column heads its rows; `marked` rows stand out, `best` cells are bold."""
+    """A table whose first column heads its rows; `marked` rows stand out, `best` cells are bold.
+
+    A cell whose row knows its deviation over seeds shows it.
+    """
     head = "".join(
         f'<th scope="col"{_words(column)}{_title(column.note)}>{escape(column.title)}</th>'
         for column in columns
@@ -109,6 +141,8 @@ def table(
         for column in columns[1:]:
             value = row[column.key]
             shown = NOTHING if value is None else column.form(value)
+            if (std := row.get(f"{column.key}_std")) is not None:
+                shown += f' <span class="std">± {column.form(std)}</span>'
             if (i, column.key) in best:
                 shown = f'<strong title="best">{shown}</strong>'
             cells.append(f"<td{_words(column)}>{shown}</td>")

@@ -1,4 +1,4 @@
-"""The page's look, light and dark, and the script that draws its plots in the page's colours."""
+"""The page's look, light and dark, on screens, phones and paper."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ LIGHT = """
   color-scheme: light;
   --page: #f6f5f2; --panel: #ffffff; --ink: #1c2430; --soft: #566072; --line: #d9d7d0; --grid: #e9e7e1;
   --accent: #1f5fa8; --mark: #fdf3d3; --gain: #1a6b3c; --loss: #a8321f;
-  --plain: #6d7a8d; --part0: #1f6fb5; --part1: #b8651b; --part2: #7d8694; --heat0: #eef4fb; --heat1: #8fbcea;
+  --plain: #6d7a8d; --heat0: #eef4fb; --heat1: #8fbcea;
+  --part0: #1f6fb5; --part1: #b8651b; --part2: #157a5b; --part3: #9b3f8e; --part4: #7d8694;
+  --alone: #6b7480; --pooled: #1c2430; --up: #355070; --down: #7b8fa8;
+  --att0: #cfe0f2; --att1: #f1efea; --att2: #f0c568; --att3: #e58d7d;
   --s0: #1f6fb5; --s1: #c4500c; --s2: #157a5b; --s3: #9b3f8e; --s4: #8a6a00; --s5: #c0354f; --s6: #5b57b8;
   --s7: #4d6470;
 """
@@ -18,7 +21,10 @@ DARK = """
   color-scheme: dark;
   --page: #12151a; --panel: #1a1e25; --ink: #e7e9ed; --soft: #a7b0be; --line: #363d49; --grid: #2a303a;
   --accent: #7fb4ee; --mark: #3a3316; --gain: #74d09a; --loss: #f19a86;
-  --plain: #93a0b4; --part0: #5aa5e6; --part1: #e59a4f; --part2: #8e98a8; --heat0: #222a35; --heat1: #2a64a6;
+  --plain: #93a0b4; --heat0: #222a35; --heat1: #2a64a6;
+  --part0: #5aa5e6; --part1: #e59a4f; --part2: #4cc39a; --part3: #d68ac9; --part4: #8e98a8;
+  --alone: #98a2b0; --pooled: #e7e9ed; --up: #c3d2e4; --down: #6f88a8;
+  --att0: #2f4a69; --att1: #232830; --att2: #7d5c10; --att3: #8c3b2e;
   --s0: #5aa5e6; --s1: #f0894a; --s2: #4cc39a; --s3: #d68ac9; --s4: #d3b13c; --s5: #ef7f94; --s6: #a5a1f2;
   --s7: #9fb4bf;
 """
@@ -63,7 +69,8 @@ section { background: var(--panel); border: 1px solid var(--line); border-radius
 .swatch { display: inline-block; width: .7em; height: .7em; border-radius: 3px; margin-right: .45em; }
 .value, td, time { font-variant-numeric: tabular-nums; }
 .scroll { overflow: auto; max-height: 640px; margin: 6px 0 0; }
-.scroll:focus-visible, a:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
+.scroll:focus-visible, a:focus-visible, summary:focus-visible {
+  outline: 2px solid var(--accent); outline-offset: 2px; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 th, td { padding: 7px 10px; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th:first-child, td:first-child { padding-left: 4px; }
@@ -71,16 +78,23 @@ th:last-child, td:last-child { padding-right: 4px; }
 thead th { position: sticky; top: 0; background: var(--panel); color: var(--soft); font-weight: 600;
   font-size: .84rem; }
 thead th[title] { text-decoration: underline dotted; text-underline-offset: 3px; cursor: help; }
-tbody th { text-align: left; font-weight: 550; white-space: normal; }
-.long { display: inline-block; min-width: 22ch; overflow-wrap: anywhere; }
+tbody th { text-align: left; font-weight: 550; }
+.long { display: inline-block; min-width: 22ch; white-space: normal; overflow-wrap: anywhere; }
 th:first-child, .words { text-align: left; }
 td.words { white-space: normal; overflow-wrap: anywhere; }
 tbody tr:last-child > * { border-bottom: 0; }
 .total > * { border-top: 2px solid var(--line); font-weight: 600; }
+.std { color: var(--soft); font-size: .92em; }
+details { margin: 14px 0 0; } summary { cursor: pointer; color: var(--accent); font-size: .92rem; }
+.joining { margin: 8px 0 0; padding-left: 1.2em; max-width: 88ch; overflow-wrap: anywhere; }
+.key { display: flex; flex-wrap: wrap; gap: 2px 18px; margin: 2px 0 0; font-size: .88rem;
+  color: var(--soft); }
+.key .swatch { border: 1px solid var(--line); }
 .marked > * { background: var(--mark); }
 .gain { color: var(--gain); } .loss { color: var(--loss); } .even, .none { color: var(--soft); }
 .notice { border-left: 4px solid var(--accent); background: var(--mark); padding: 10px 14px; margin: 14px 0 0;
   border-radius: 0 8px 8px 0; max-width: none; overflow-wrap: anywhere; }
+.notice + .cards { margin-top: 16px; }
 figure { margin: 18px 0 0; } figcaption { font-size: .88rem; max-width: 100ch; }
 .title { display: block; color: var(--ink); font-weight: 600; overflow-wrap: anywhere; }
 .plot { width: 100%; min-width: 0; }
@@ -101,82 +115,9 @@ footer { color: var(--soft); font-size: .88rem; padding-bottom: 44px; }
 .printing :is(header, main, footer, section) { padding: 0; border: 0; }
 .printing .scroll { overflow: visible; max-height: none; }
 .printing table { font-size: 11px; } .printing thead th { position: static; font-size: 10px; }
-.printing :is(th, td) { padding: 4px 5px; }
+.printing :is(th, td) { padding: 4px 5px; white-space: normal; }
 .printing :is(figure, .cards, tr) { break-inside: avoid; }
 .printing :is(h2, h3, figcaption) { break-after: avoid; }
 @page { margin: 14mm; }
 """
 )
-
-SCRIPT = """
-(() => {
-  "use strict";
-  const figures = JSON.parse(document.getElementById("figures").textContent);
-  const variable = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const dashes = ["solid", "dash", "dot", "dashdot"];
-
-  const paint = trace => {
-    const series = trace.meta.series;
-    const numbered = Number.isInteger(series);
-    const colour = variable("--" + (numbered ? "s" + series % 8 : series));
-    const styles = {
-      scatter: () => ({
-        line: {width: 2.5, color: colour, dash: dashes[Math.floor(series / 8) % 4], ...trace.line},
-        marker: {color: colour, line: {width: 1.5, color: variable("--panel")}, ...trace.marker},
-        fillcolor: colour + "33",
-      }),
-      bar: () => ({marker: {color: colour}, outsidetextfont: {color: variable("--soft"), size: 11}}),
-      box: () => ({marker: {color: colour, size: 4}, line: {color: colour}}),
-      heatmap: () => ({
-        colorscale: [[0, variable("--heat0")], [1, variable("--heat1")]],
-        textfont: {color: variable("--ink")},
-      }),
-    };
-    return {...trace, ...styles[trace.type]()};
-  };
-
-  const axis = given => ({
-    gridcolor: variable("--grid"), linecolor: variable("--line"), zerolinecolor: variable("--line"),
-    automargin: true, ...given,
-  });
-
-  let printing = false;
-  const draw = id => {
-    const {data, layout, height, tools} = figures[id];
-    const ink = variable("--ink"), panel = variable("--panel");
-    const style = {
-      height, width: printing ? document.getElementById(id).clientWidth : undefined,
-      margin: {l: 40, r: 12, t: 12, b: 24}, paper_bgcolor: panel, plot_bgcolor: panel,
-      font: {color: variable("--soft"), family: getComputedStyle(document.body).fontFamily, size: 12.5},
-      legend: {orientation: "h", x: 0, y: 1.02, yanchor: "bottom", traceorder: "normal",
-        font: {color: ink}},
-      hoverlabel: {bgcolor: panel, bordercolor: variable("--line"), font: {color: ink}, align: "left"},
-      ...layout, xaxis: axis(layout.xaxis), yaxis: axis(layout.yaxis),
-    };
-    const buttons = [["toImage", "zoom2d", "pan2d", "resetScale2d"]];  // none that sends the data anywhere
-    const config = {responsive: true, displaylogo: false, displayModeBar: tools && "hover",
-      modeBarButtons: buttons};
-    return Plotly.react(id, data.map(paint), style, config);
-  };
-
-  const drawAll = () => Object.keys(figures).forEach(id => {
-    const fail = error => {
-      const place = document.getElementById(id);
-      place.classList.add("failed");
-      place.textContent = "This plot could not be drawn: " + error.message;
-    };
-    try { draw(id).catch(fail); } catch (error) { fail(error); }
-  });
-
-  const print = on => {
-    printing = on;
-    document.documentElement.classList.toggle("printing", on);
-    drawAll();
-    if (!on) Object.keys(figures).forEach(id => Plotly.Plots.resize(id));  // back to the screen's width
-  };
-  drawAll();
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
-  addEventListener("beforeprint", () => print(true));
-  addEventListener("afterprint", () => print(false));
-})();
-"""

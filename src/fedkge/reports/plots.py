@@ -1,52 +1,82 @@
-"""Plots of how runs ended: results by site, what sites hold, and where the time went."""
+"""Plots of how runs ended: results by site, what sites hold and share, and where the time went."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from fedkge.reports.baseline import alone, versus
+from fedkge.reports.details import Row, size_rows
+from fedkge.reports.experiments import Experiment
 from fedkge.reports.figure import Figure, Trace, finite, named_axis, text
-from fedkge.reports.load import Run
-from fedkge.reports.tables import labels, size_rows, time_rows
+from fedkge.reports.run import Run
 
 BARS = 40  #: sites that get bars; more are drawn as a distribution
+NUMBERS = 16  #: bars that have room for their numbers
 CELLS = 60  #: sites on each side of the overlap
 
 
-def site_figure(runs: Sequence[Run]) -> Figure | None:
-    """Test MRR of each site, runs side by side; a distribution when the sites are too many for bars."""
-    ended = [
-        (i, name, run) for i, (name, run) in enumerate(zip(labels(runs), runs, strict=True)) if run.ended
-    ]
-    sites = list(dict.fromkeys(site for _, _, run in ended for site in run.sites))
+def site_figure(groups: Sequence[Experiment]) -> Figure | None:
+    """Test MRR of each site, experiments side by side; a distribution when sites are too many for bars."""
+    ended = [group for group in groups if group.ended]
+    sites = list(dict.fromkeys(site for group in ended for site in group.sites))
     if not ended:
         return None
-    layout: dict[str, Any] = {
-        "yaxis": {"title": {"text": "test MRR, filtered"}, "rangemode": "tozero"},
-        "showlegend": len(ended) > 1,
-    }
     traces: list[Trace] = []
-    for i, name, run in ended:
-        values = [finite(run.metrics("test", site).get("mrr")) for site in sites]
-        common = {"name": text(name), "y": values, "meta": {"series": i}}
-        full = [text(site, 200) for site in sites]
-        if len(sites) > BARS:
-            hover = "%{customdata}: %{y:.4f}<extra></extra>"
-            box = {"type": "box", "boxpoints": "all", "jitter": 0.4, "pointpos": 0, "showlegend": False}
-            traces.append({**common, **box, "customdata": full, "hovertemplate": hover})
-        else:
-            hover = "%{customdata}<br>%{fullData.name}: %{y:.4f}<extra></extra>"
-            shown = {"texttemplate": "%{y:.3f}", "textposition": "outside", "cliponaxis": False}
-            bar = {
-                "type": "bar",
-                "x": list(range(len(sites))),
-                **(shown if len(sites) * len(ended) <= 16 else {}),
-            }
-            traces.append({**common, **bar, "customdata": full, "hovertemplate": hover})
+    for group in ended:
+        found = [group.test(site=site) for site in sites]
+        trace = _bars(group, sites, [finite(of.mean) if of else None for of in found])
+        deviations = [of.std if of else None for of in found]
+        if any(deviations) and trace["type"] == "bar":
+            trace["error_y"] = {"type": "data", "array": deviations, "width": 3, "thickness": 1.3}
+        elif len(sites) * len(ended) <= NUMBERS:
+            trace |= {"texttemplate": "%{y:.3f}", "textposition": "outside", "cliponaxis": False}
+        traces.append(trace)
+    layout = _bar_layout(ended, sites)
+    layout["yaxis"] = {"title": {"text": "test MRR, filtered"}, "rangemode": "tozero"}
+    label = "Test MRR of each site, one bar per experiment; the table below has the numbers."
+    return Figure("Test MRR by site", label, traces, layout, 400, tools=True)
+
+
+def gain_figure(groups: Sequence[Experiment]) -> Figure | None:
+    """How much better or worse each site is than alone: what joining brings it."""
+    found = [(group, versus(group, alone(group, groups))) for group in groups]
+    compared = [(group, gains) for group, gains in found if gains is not None]
+    sites = list(dict.fromkeys(site for _, gains in compared for site in gains.sites))
+    if not sites:
+        return None
+    traces = []
+    for group, gains in compared:
+        trace = _bars(group, sites, [gains.sites.get(site) for site in sites], "+.4f")
+        if len(sites) * len(compared) <= NUMBERS:
+            trace |= {"texttemplate": "%{y:+.3f}", "textposition": "outside", "cliponaxis": False}
+        traces.append(trace)
+    layout = _bar_layout([group for group, _ in compared], sites)
+    layout["yaxis"] = {"title": {"text": "test MRR minus alone"}, "zeroline": True, "zerolinewidth": 2}
+    label = "Test MRR of each site minus its test MRR alone: above zero it gains by joining, below it loses."
+    return Figure("What joining brings each site", label, traces, layout, 340, tools=True)
+
+
+def _bars(
+    group: Experiment, sites: Sequence[str], values: Sequence[float | None], form: str = ".4f"
+) -> Trace:
+    """A bar per site, or points beside a box when sites are too many."""
+    full = [text(site, 200) for site in sites]
+    common: Trace = {"name": text(group.label), "y": values, "customdata": full}
+    common["meta"] = {"series": group.colour, "dash": group.dash}
+    if len(sites) > BARS:
+        hover = f"%{{customdata}}: %{{y:{form}}}<extra></extra>"
+        box = {"type": "box", "boxpoints": "all", "jitter": 0.4, "pointpos": 0, "showlegend": False}
+        return {**common, **box, "hovertemplate": hover}
+    hover = f"%{{customdata}}<br>%{{fullData.name}}: %{{y:{form}}}<extra></extra>"
+    return {**common, "type": "bar", "x": list(range(len(sites))), "hovertemplate": hover}
+
+
+def _bar_layout(groups: Sequence[Experiment], sites: Sequence[str]) -> dict[str, Any]:
+    layout: dict[str, Any] = {"showlegend": len(groups) > 1}
     if len(sites) <= BARS:
         layout |= {"xaxis": named_axis(sites), "barmode": "group", "bargap": 0.3, "bargroupgap": 0.06}
-    label = "Test MRR of each site, one bar per run; the table below has the numbers."
-    return Figure("Test MRR by site", label, traces, layout, 400, tools=True)
+    return layout
 
 
 def size_figures(runs: Sequence[Run]) -> list[Figure]:
@@ -54,27 +84,39 @@ def size_figures(runs: Sequence[Run]) -> list[Figure]:
     rows = size_rows(runs)
     if not 1 < len(rows) <= BARS:
         return []
+    return [
+        across(count.capitalize(), f"Number of {count} at each site", rows, {count: ""})
+        for count in ("statements", "entities", "relations")
+    ]
+
+
+def across(
+    title: str, label: str, rows: Sequence[Row], kinds: dict[str, str], form: str = "%{x:,}"
+) -> Figure:
+    """Bars from left to right, a row for each of `rows`' sites; several kinds lie side by side."""
     sites = [row["site"] for row in rows]
+    most = max((row[kind] or 0 for row in rows for kind in kinds), default=0)
+    room = {"visible": False, "range": [0, 1.4 * most or 1]}  # for the numbers
     down = {**named_axis(sites), "autorange": "reversed"}
-    figures = []
-    for count in ("statements", "entities", "relations"):
-        room = {"visible": False, "range": [0, 1.4 * max(row[count] for row in rows)]}  # for the numbers
-        layout = {"xaxis": room, "yaxis": down, "showlegend": False, "bargap": 0.3}
-        bar = {
+    layout = {"xaxis": room, "yaxis": down, "showlegend": len(kinds) > 1, "bargap": 0.3, "barmode": "group"}
+    traces = [
+        {
             "type": "bar",
             "orientation": "h",
-            "x": [row[count] for row in rows],
+            "name": name,
+            "x": [row[kind] for row in rows],
             "y": list(range(len(sites))),
-            "texttemplate": "%{x:,}",
+            "texttemplate": form,
             "textposition": "outside",
             "cliponaxis": False,
             "customdata": [text(site, 200) for site in sites],
-            "hovertemplate": "%{customdata}: %{x:,}<extra></extra>",
-            "meta": {"series": "plain"},
+            "hovertemplate": f"%{{customdata}}: {form}<extra>{name}</extra>",
+            "meta": {"series": ("up", "down")[i] if len(kinds) > 1 else "plain", "dash": 0},
         }
-        label = f"Number of {count} at each site; the table below has the numbers."
-        figures.append(Figure(count.capitalize(), label, [bar], layout, 40 + 28 * len(sites)))
-    return figures
+        for i, (kind, name) in enumerate(kinds.items())
+    ]
+    height = 40 + 30 * (len(kinds) > 1) + (14 + 14 * len(kinds)) * len(sites)
+    return Figure(title, f"{label}; the table below has the numbers.", traces, layout, height)
 
 
 def overlap_figure(run: Run) -> Figure | None:
@@ -94,6 +136,7 @@ def overlap_figure(run: Run) -> Figure | None:
         "y": list(range(len(sites))),
         "z": share,
         "zmin": 0,
+        "zmax": max((value for row in share for value in row if value), default=1),
         "customdata": [
             [[names[i], names[j], count] for j, count in enumerate(row)] for i, row in enumerate(counts)
         ],
@@ -112,10 +155,8 @@ def overlap_figure(run: Run) -> Figure | None:
     return Figure("Entities in common", label, [heat], layout, max(320, 90 + 34 * len(sites)))
 
 
-def time_figure(runs: Sequence[Run]) -> Figure:
-    """Seconds of training, validation and the rest, one bar per run."""
-    rows = time_rows(runs)
-    kinds = {"train_seconds": "training", "evaluate_seconds": "ranking", "other_seconds": "other"}
+def time_figure(rows: Sequence[Row], kinds: dict[str, str]) -> Figure:
+    """Seconds by kind of work, one bar per experiment."""
     traces = [
         {
             "type": "bar",
@@ -125,11 +166,11 @@ def time_figure(runs: Sequence[Run]) -> Figure:
             "y": list(range(len(rows))),
             "customdata": [text(row["run"], 200) for row in rows],
             "hovertemplate": "%{customdata}<br>%{fullData.name}: %{x:,.1f} s<extra></extra>",
-            "meta": {"series": f"part{i}"},
+            "meta": {"series": f"part{i}", "dash": 0},
         }
         for i, (kind, name) in enumerate(kinds.items())
     ]
     down = {**named_axis([row["run"] for row in rows]), "autorange": "reversed"}
     layout = {"barmode": "stack", "bargap": 0.4, "xaxis": {"title": {"text": "seconds"}}, "yaxis": down}
-    label = "Seconds that each run spent on training, ranking and the rest."
+    label = f"Seconds that each experiment spent on {', '.join(kinds.values())}."
     return Figure("Seconds by kind of work", label, traces, layout, 150 + 38 * len(rows))

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedkge.config import build, choose, options
 from fedkge.errors import ConfigError
-from fedkge.graphs.graph import Federation, Graph
+from fedkge.exchange.codec import CODECS, Codec, Float32
+from fedkge.exchange.rows import HUB
+from fedkge.graphs.graph import Axis, Federation, Graph
+from fedkge.methods import METHODS, Method
+from fedkge.methods.single import Single
 from fedkge.models import MODELS, Model
+from fedkge.parties import Participation
+from fedkge.registry import Registry
 from fedkge.training import Trainer
+
+if TYPE_CHECKING:
+    from fedkge.graphs.unify import Unified
 
 
 @dataclass(frozen=True)
@@ -65,10 +74,24 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
-class Method:
-    """How sites work together."""
+class Align:
+    """Who is the same at different sites."""
 
-    name: Literal["single", "collective"] = "single"  #: each alone, or all graphs pooled (not private)
+    names: bool = True  #: equal names are the same thing; false: only what links say
+    entities: Path | None = None  #: links between names: TSV pairs, or owl:sameAs in RDF
+    relations: Path | None = None  #: the same for relations; in RDF also owl:equivalentProperty
+
+    def apply(self, federation: Federation) -> Unified:
+        from fedkge.graphs.links import read_links
+        from fedkge.graphs.unify import unify
+
+        files = {Axis.ENTITY: self.entities, Axis.RELATION: self.relations}
+        links = {axis: read_links(path, axis) for axis, path in files.items() if path is not None}
+        return unify(federation, self.names, links)
+
+
+PARTS: Mapping[str, Registry[Any]] = {"model": MODELS, "method": METHODS, "codec": CODECS}  #: chosen by name
+DEFAULTS = {"method": {"name": "single"}, "codec": {"name": "float32"}}
 
 
 @dataclass(frozen=True)
@@ -80,8 +103,11 @@ class Experiment:
     seed: int = 0
     rounds: int = 100  #: at most; each is `trainer.epochs` passes over the training statements
     trainer: Trainer = field(default_factory=Trainer)
-    method: Method = field(default_factory=Method)
+    method: Method = field(default_factory=Single)
+    codec: Codec = field(default_factory=Float32)
     evaluate: Evaluate = field(default_factory=Evaluate)
+    participation: Participation = field(default_factory=Participation)
+    align: Align = field(default_factory=Align)
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -89,21 +115,28 @@ class Experiment:
 
     @classmethod
     def parse(cls, config: Mapping[str, Any]) -> Experiment:
-        for part in ("model", "data"):
-            if not isinstance(config.get(part), Mapping):
+        whole = dict(config)
+        for part in ("data", *PARTS):
+            given = whole.get(part, {} if part in DEFAULTS else None)
+            if not isinstance(given, Mapping):
                 raise ConfigError(f"{part}: expected a table, as in {part} = {{ name = ... }}")
-        model = choose(MODELS, config["model"], "model")
-        return build(cls, {**config, "model": model}, "")
+            whole[part] = {**DEFAULTS.get(part, {}), **given}
+        return build(
+            cls, whole | {part: choose(known, whole[part], part) for part, known in PARTS.items()}, ""
+        )
 
     def config(self) -> dict[str, Any]:
         """Every option with its value; parsing it gives this experiment again."""
         plain = options(self)
-        plain["model"] = {"name": MODELS.name_of(self.model), **plain["model"]}
+        for part, known in PARTS.items():
+            plain[part] = {"name": known.name_of(getattr(self, part)), **plain[part]}
         return plain
 
     def load(self) -> Federation:
         federation = self.data.load(self.seed)
         for site, graph in federation.items():
+            if site == HUB:
+                raise ConfigError(f"a site is named {HUB!r}, as the hub is; rename its folder")
             for split in ("train", "valid", "test"):
                 if not len(graph.split(split)):
                     raise ConfigError(

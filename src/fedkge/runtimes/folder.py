@@ -91,7 +91,12 @@ class RunFolder:
         """Tensors and plain state under one name, whole or not at all."""
         from safetensors.torch import save
 
-        content = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+        content: dict[str, Tensor] = {}
+        there: set[int] = set()
+        for key, tensor in tensors.items():
+            own = tensor.detach().cpu().contiguous()
+            content[key] = own.clone() if own.data_ptr() in there else own  # one may be held twice
+            there.add(own.data_ptr())
         write_whole(self._checkpoint(name), save(content, metadata={"state": json.dumps(state)}))
 
     def load_checkpoint(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:

@@ -4,28 +4,39 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 import torch
 
 import fedkge
 from fedkge.evaluation import combined
-from fedkge.graphs.graph import Federation
+from fedkge.graphs.graph import Axis, Federation
 from fedkge.graphs.overview import overview
+from fedkge.graphs.unify import Unified, alignments
+from fedkge.methods import METHODS
 from fedkge.models import MODELS
 from fedkge.runtimes.experiment import Experiment
+from fedkge.runtimes.traffic import Traffic, total
 
 SiteMetrics: TypeAlias = Mapping[str, Mapping[str, Mapping[str, float]]]  #: site -> side -> metric -> value
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """One course, trained and measured at its best validated round."""
+class Course:
+    """What stops by one validation: a site alone, or all of them together."""
 
     rounds: int
     best_round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A federation, trained and measured at its best validated round."""
+
+    courses: Mapping[str, Course]
     seconds: Mapping[str, float]
+    traffic: Traffic
     valid: SiteMetrics
     test: SiteMetrics
 
@@ -44,28 +55,28 @@ def environment(device: torch.device) -> dict[str, str]:
 def summarise(
     experiment: Experiment,
     federation: Federation,
-    results: Mapping[str, Result],
+    unified: Unified,
+    result: Result,
     device: torch.device,
     seconds: float,
 ) -> dict[str, Any]:
     """Metrics are means over sites, weighted by their numbers of queries."""
-    valid = {site: found for result in results.values() for site, found in result.valid.items()}
-    test = {site: found for result in results.values() for site, found in result.test.items()}
+    valid, test, trainer = result.valid, result.test, experiment.trainer
+    shared = alignments(unified.federation)
+    overlap = overview(unified.federation).entity_overlap
+    shares = experiment.method.shares
+    given = ("epochs", "batch_size", "negatives", "sides", "lr")
     return {
-        "method": experiment.method.name,
+        "method": METHODS.name_of(experiment.method),
         "model": MODELS.name_of(experiment.model),
         "dataset": str(experiment.data),
         "seed": experiment.seed,
-        "rounds": max(result.rounds for result in results.values()),
-        "best_round": max(result.best_round for result in results.values()),
-        "courses": {
-            name: {"rounds": result.rounds, "best_round": result.best_round}
-            for name, result in results.items()
-        },
-        "seconds": {
-            **{kind: sum(r.seconds[kind] for r in results.values()) for kind in ("train", "evaluate")},
-            "total": seconds,
-        },
+        "rounds": max(course.rounds for course in result.courses.values()),
+        "best_round": max(course.best_round for course in result.courses.values()),
+        "courses": {name: asdict(course) for name, course in result.courses.items()},
+        "budget": {"rounds": experiment.rounds, **{name: getattr(trainer, name) for name in given}}
+        | {"dim": experiment.model.dim},
+        "seconds": {**result.seconds, "total": seconds},
         "device": device.type,
         "environment": environment(device),
         "metrics": {
@@ -78,7 +89,9 @@ def summarise(
                 "triples": {str(split): len(triples) for split, triples in graph.splits().items()},
                 "entities": graph.n_entities,
                 "relations": graph.n_relations,
+                "shared": {str(a): len(shared[site][a][0]) if a in shares else 0 for a in Axis},
                 "digest": graph.digest(),
+                "traffic": total([result.traffic.sites[site]]),
                 "metrics": {
                     "valid": valid[site]["both"],
                     "test": test[site]["both"],
@@ -88,7 +101,8 @@ def summarise(
             }
             for site, graph in federation.items()
         },
-        "overlap": {"sites": list(federation), "entities": overview(federation).entity_overlap.tolist()},
-        "traffic": {"up_bytes": 0, "down_bytes": 0, "up_values": 0, "down_values": 0, "per_round": []},
+        "overlap": {"sites": list(federation), "entities": overlap.tolist()},
+        "links": [asdict(report) for report in unified.reports],
+        "traffic": result.traffic.summary(),
         "privacy": [],
     }

@@ -1,0 +1,23 @@
+"""Arguments that several commands take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Config = Annotated[Path, typer.Argument(help="An experiment: a TOML file.", show_default=False)]
+Out = Annotated[Path | None, typer.Option(help="A folder for what is made.", show_default="runs/NAME")]
+Set = Annotated[
+    list[str], typer.Option("--set", help="Override an option: --set model.dim=64", show_default=False)
+]
+Seeds = Annotated[
+    str | None, typer.Option(help="Repeat with each of these seeds, as in 0,1,2.", show_default=False)
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Resume = Annotated[bool, typer.Option(help="Go on where it was interrupted; what is done is not repeated.")]
+NoStack = Annotated[
+    bool, typer.Option("--no-stack", help="Train site by site; on a CPU the results are the same.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -1,0 +1,156 @@
+"""From a file, `--set`, `--method` and `--seeds` to experiments, each with the folder of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedkge.config import override, read_toml
+from fedkge.errors import ConfigError, suggest
+
+if TYPE_CHECKING:
+    from fedkge.runtimes.experiment import Experiment
+
+PATHS = (("data", "path"), ("align", "entities"), ("align", "relations"))  #: kept whole in a run's config
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where options come from, so that an error can name the place to mend."""
+
+    path: Path
+    assignments: Sequence[str] = ()  #: of `--set`
+    flag: str = ""  #: what varies the experiment: `--method` or `--grid`
+
+    def options(self) -> dict[str, Any]:
+        return override(read_toml(self.path), self.assignments)
+
+    def flag_of(self, key: str, varied: Mapping[str, str]) -> str | None:
+        """The argument that gave this key, or one below it; None if the file did."""
+        given = {assignment.partition("=")[0].strip(): "--set" for assignment in self.assignments}
+        given |= dict.fromkeys(varied, self.flag)
+        return next((flag for one, flag in given.items() if f"{one}.".startswith(f"{key}.")), None)
+
+    def blamed(self, error: ConfigError, varied: Mapping[str, str]) -> ConfigError:
+        """The error, with the file or the argument that it is about."""
+        message = str(error).removeprefix("--set ")
+        flag = self.flag_of(message.split(":")[0].split("=")[0], varied)
+        if flag is not None:
+            return ConfigError(f"{flag} {message}")
+        arguments = [f"--set {one}" for one in self.assignments]
+        for key, value in varied.items():
+            arguments.append(f"{self.flag} {value if self.flag == '--method' else f'{key}={value}'}")
+        if not arguments or self._alone() == message:
+            return ConfigError(f"{self.path}: {message}")
+        return ConfigError(f"{self.path} with {' '.join(arguments)}: {message}")
+
+    def _alone(self) -> str | None:
+        """What is wrong with the file by itself."""
+        from fedkge.runtimes.experiment import Experiment
+
+        try:
+            Experiment.parse(read_toml(self.path))
+        except ConfigError as error:
+            return str(error)
+        return None
+
+
+def one(path: Path, assignments: Sequence[str]) -> Experiment:
+    """The experiment of a file, changed by `--set`."""
+    ((_, experiment),) = varied(Origin(path, assignments), [{}])
+    return experiment
+
+
+def by_method(path: Path, assignments: Sequence[str], methods: str) -> dict[str, Experiment]:
+    """The experiment by each of several methods, under the method's name."""
+    names = listed("--method", methods, "single,fede")
+    points = [{"method.name": name} for name in names]
+    found = varied(Origin(path, assignments, "--method"), points)
+    return dict(zip(names, (experiment for _, experiment in found), strict=True))
+
+
+def varied(
+    origin: Origin, points: Sequence[Mapping[str, str]]
+) -> Iterator[tuple[Mapping[str, str], Experiment]]:
+    """Each point, which sets keys to TOML values, with its experiment; all are checked before the first.
+
+    Where points choose different methods, models or codecs, an option goes to those that have it.
+    """
+    from fedkge.runtimes.experiment import Experiment
+
+    base, tables = origin.options(), []
+    for point in points:
+        try:
+            options = override(base, [f"{key}={value}" for key, value in point.items()])
+        except ConfigError as error:
+            raise origin.blamed(error, point) from None
+        for part, key in PATHS:
+            table = options.get(part)
+            if isinstance(table, dict) and isinstance(table.get(key), str):
+                table[key] = str(Path(table[key]).resolve())  # a run is used from other folders too
+        tables.append(options)
+    _share_out(tables, points, origin)
+    found = []
+    for point, options in zip(points, tables, strict=True):
+        try:
+            found.append((point, Experiment.parse(options)))
+        except ConfigError as error:
+            raise origin.blamed(error, point) from None
+    return iter(found)
+
+
+def _share_out(tables: Sequence[dict[str, Any]], points: Sequence[Mapping[str, str]], origin: Origin) -> None:
+    """Leave each chosen part the options that it has; one that none of those chosen has is an error."""
+    from fedkge.runtimes.experiment import PARTS
+
+    for part, registry in PARTS.items():
+        names = [table[part].get("name") for table in tables if isinstance(table.get(part), dict)]
+        chosen = list(dict.fromkeys(name for name in names if isinstance(name, str)))
+        if len(chosen) < 2 or len(names) < len(tables) or not all(isinstance(name, str) for name in names):
+            continue  # nothing to share out, or an error that parsing will name
+        try:
+            known = {name: {field.name for field in fields(registry[name])} for name in chosen}
+        except ConfigError as error:
+            raise ConfigError(f"{origin.flag} {part}.name: {error}") from None
+        every = set().union(*known.values())
+        for options, point in zip(tables, points, strict=True):
+            for key in set(options[part]) - {"name"} - every:
+                place = origin.flag_of(f"{part}.{key}", point) or f"{origin.path}:"
+                raise ConfigError(
+                    f"{place} {part}.{key}: no such option of {', '.join(chosen)}{suggest(key, every)} "
+                    f"(known: {', '.join(sorted(every))})"
+                )
+            own = known[options[part]["name"]] | {"name"}
+            options[part] = {key: value for key, value in options[part].items() if key in own}
+
+
+def seeded(experiments: Mapping[Path, Experiment], seeds: str | None) -> dict[Path, Experiment]:
+    """Each experiment in its folder, or with seeds each of its repetitions in a folder below."""
+    if seeds is None:
+        return dict(experiments)
+    numbers = []
+    for text in listed("--seeds", seeds, "0,1,2"):
+        try:
+            numbers.append(int(text))
+        except ValueError:
+            raise ConfigError(f"--seeds: expected whole numbers, as in 0,1,2, got {text!r}") from None
+        if numbers.count(numbers[-1]) > 1:
+            raise ConfigError(f"--seeds: {numbers[-1]} stands twice")
+    return {
+        folder / f"seed-{seed}": replace(experiment, seed=seed)
+        for folder, experiment in experiments.items()
+        for seed in numbers
+    }
+
+
+def listed(flag: str, text: str, example: str) -> list[str]:
+    """The words between commas, none of them twice."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise ConfigError(f"{flag}: expected a list, as in {example}, got {text!r}")
+    for word in words:
+        if words.count(word) > 1:
+            raise ConfigError(f"{flag}: {word} stands twice")
+    return words

@@ -1,0 +1,118 @@
+"""`fedkge list` and `fedkge explain`: what can be named in an experiment, and what it means."""
+
+from __future__ import annotations
+
+import json as text
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedkge.cli.arguments import Json
+from fedkge.cli.output import check, command, show
+
+if TYPE_CHECKING:
+    from fedkge.cli.described import Option, Part
+
+KINDS = {
+    "methods": "method",
+    "models": "model",
+    "codecs": "codec",
+    "losses": "loss",
+    "optimizers": "optimizer",
+    "data": "data set",
+}
+
+
+def list_(
+    what: Annotated[
+        str | None, typer.Argument(help=f"{', '.join(KINDS)}; unset, all.", show_default=False)
+    ] = None,
+    json: Json = False,
+) -> None:
+    """What can be named in an experiment."""
+    with command():
+        from fedkge.cli.described import parts
+
+        if what is not None:
+            check("list", what, list(KINDS))
+        kinds = list(KINDS.values()) if what is None else [KINDS[what]]
+        rows = [
+            ({"kind": part.kind} if what is None else {}) | {"name": part.name, "about": part.about}
+            for part in parts()
+            if part.kind in kinds
+        ]
+        show(rows, json)
+
+
+def explain(
+    name: Annotated[str, typer.Argument(help="A method, model, codec, ..., or an option: trainer.lr")],
+    json: Json = False,
+) -> None:
+    """What something that an experiment names means: its source's words, and every option."""
+    with command():
+        found, keys = _find(name)
+        if json:
+            print(text.dumps(_plain(found, keys), indent=2, ensure_ascii=False))
+            return
+        for part in found:
+            _print_part(part)
+        if keys:
+            _print_options(keys)
+
+
+def _find(name: str) -> tuple[list[Part], list[Option]]:
+    """The parts of that name, and the options of that path; also by the last word of it, as in `mu`."""
+    from fedkge.cli.described import options, parts
+    from fedkge.errors import ConfigError, suggest
+
+    known, every = list(parts()), list(options())
+    found = [part for part in known if part.name.lower() == name.lower()]
+    keys = [option for option in every if name in (option.path, option.path.rpartition(".")[2])]
+    if not found and not keys:
+        names = [part.name for part in known] + [option.path for option in every]
+        words = [option.path.rpartition(".")[2] for option in every]
+        raise ConfigError(
+            f"explain: nothing is named {name!r}{suggest(name, names) or suggest(name, words)} "
+            "(`fedkge list` shows what has a name, `fedkge explain trainer` the options of a table)"
+        )
+    return found, keys
+
+
+def _plain(found: Sequence[Part], keys: Sequence[Option]) -> list[dict[str, Any]]:
+    return [asdict(part) for part in found] + [{"kind": "option", **asdict(option)} for option in keys]
+
+
+def _print_part(part: Part) -> None:
+    print(f"{part.name}: {part.kind}\n{part.about}")
+    if part.text:
+        print(f"\n{part.text}")
+    print()
+    if part.options:
+        show([_row(option) for option in part.options], False, "Options")
+    print(f"example: {part.example}")
+
+
+def _row(option: Option) -> dict[str, Any]:
+    return {"option": option.path, "type": option.type, "default": option.default, "about": option.about}
+
+
+def _print_options(keys: Sequence[Option]) -> None:
+    """Options that are the same for several methods, models or codecs stand on one line."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for option in keys:
+        alike.setdefault(tuple(_row(option).values()), []).append(option.of)
+    rows = []
+    for (path, kind, default, about), owners in alike.items():
+        of = {"of": ", ".join(owners)} if any(option.of for option in keys) else {}
+        rows.append({"option": path, **of, "type": kind, "default": default, "about": about})
+    show(rows, False)
+    for option in {option.path: option for option in reversed(keys)}.values():
+        table, _, key = option.path.rpartition(".")
+        value = "..." if option.default == "unset" else option.default
+        line = f"{key} = {value}"
+        if table:
+            chosen = f'name = "{option.of}", ' if option.of else ""
+            line = f"{table} = {{ {chosen}{line} }}"
+        print(f"example: {line}    or --set {option.path}={value}")

@@ -1,0 +1,47 @@
+"""A bar for a run under way: round, loss, metric, speed, bytes, time left."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedkge.runtimes.inprocess import Progress, Watch
+
+
+@contextmanager
+def progress(name: str) -> Iterator[Watch]:
+    """A bar on standard error while it is a terminal, else nothing."""
+    from rich import progress as bars
+    from rich.console import Console
+
+    columns = (
+        bars.TextColumn("{task.description}", markup=False),
+        bars.BarColumn(bar_width=20),
+        bars.TextColumn("round"),
+        bars.MofNCompleteColumn(),
+        bars.TextColumn("{task.fields[now]}", markup=False),
+        bars.TimeRemainingColumn(compact=True),
+        bars.TextColumn("left at most"),  # a run may stop early
+    )
+    console, hidden = Console(stderr=True), not sys.stderr.isatty()
+    with bars.Progress(*columns, console=console, disable=hidden, transient=True) as bar:
+        task = bar.add_task(name, total=None, now="")
+
+        def watch(at: Progress) -> None:
+            bar.update(task, total=at.rounds, completed=at.round, now=told(at))
+
+        yield watch
+
+
+def told(at: Progress) -> str:
+    """Where a run is, in words."""
+    from rich.filesize import decimal
+
+    words = [f"loss {at.loss:.4f}"]
+    words += [] if at.mrr is None else [f"valid MRR {at.mrr:.4f}"]
+    words += [f"{at.triples_per_s:,.0f} triples/s"]
+    words += [f"{decimal(at.bytes)} sent"] if at.bytes else []
+    return "  ".join(words)

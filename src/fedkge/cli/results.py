@@ -1,0 +1,122 @@
+"""What runs found, for people: tables of rows that `reports` makes, and sentences."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedkge.reports.run import Run
+
+WHOLE = ("rounds", "best_round", "triples_per_s", "seeds", "queries")
+NAMED = 4  #: sites that are named in a sentence
+TENTHS = ("mr", "seconds", "train_seconds")
+
+
+def readable(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Deviations beside their means, bytes in units, whole rounds, a dash for what is not known."""
+    return [
+        {
+            key.removesuffix("_bytes"): _written(key, value, row.get(f"{key}_std"))
+            for key, value in row.items()
+            if not key.endswith("_std")
+        }
+        for row in rows
+    ]
+
+
+def _written(key: str, value: Any, deviation: float | None) -> Any:
+    from rich.filesize import decimal
+
+    if value is None or isinstance(value, str | bool):
+        return value
+    if key == "bytes" or key.endswith("_bytes"):
+        return decimal(round(value))
+    if key in WHOLE:
+        return f"{value:,.0f}"
+    if not isinstance(value, float):
+        return value
+    form = "+.4f" if " − " in key else ".1f" if key in TENTHS else ".4f"
+    return f"{value:{form}}" + ("" if deviation is None else f" ± {deviation:{form.lstrip('+')}}")
+
+
+def beside_alone(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of `site_rows` with each difference from every site alone in brackets beside its number."""
+    found = []
+    for row in rows:
+        cells = {}
+        for name, cell in readable([row])[0].items():
+            gain = row.get(f"{name} − single")
+            if name != "queries" and " − " not in name:
+                cells[name] = cell if gain is None else f"{cell} ({gain:+.3f})"
+        found.append(cells)
+    return found
+
+
+def brackets(rows: Sequence[dict[str, Any]]) -> str:
+    """What a title says about `beside_alone`."""
+    return "; in brackets, against every site alone" if any(" − " in key for key in rows[0]) else ""
+
+
+def point_rows(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[dict[str, Any]]:
+    """Rows of `sweep_rows`: options as they are written, and columns that say something."""
+    from fedkge.reports.options import valued
+
+    idle = {"bytes"} | ({"seeds"} if all(row["seeds"] == 1 for row in rows) else set())
+    idle |= set() if any(row["bytes"] for row in rows) else {"up_bytes", "down_bytes"}
+    found = []
+    for row in rows:
+        point = {key: None if row.get(key) is None else valued(row[key]) for key in keys if key in row}
+        rest = {key: value for key, value in row.items() if key not in point and key not in idle}
+        found.append(point | readable([rest])[0])
+    return found
+
+
+def cost_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """What each experiment took, for people."""
+    from fedkge.reports.tables import metric_rows
+
+    names = ("run", "seeds", "rounds", "up_bytes", "down_bytes", "seconds")
+    rows = [{name: row[name] for name in names if name in row} for row in metric_rows(runs)]
+    return [{"method": row.pop("run"), **row} for row in readable(rows)]
+
+
+def sent(runs: Sequence[Run]) -> str:
+    """One line about what was exchanged; nothing where nothing is."""
+    rows = cost_rows(runs)
+    if not any(run.traffic.bytes for run in runs):
+        return ""
+    each = " by each seed, on average" if len(runs) > 1 else ""
+    return "\n".join(f"sent: {r['up']} up, {r['down']} down in {r['rounds']} rounds{each}" for r in rows)
+
+
+def joining(runs: Sequence[Run]) -> list[str]:
+    """A sentence per experiment: how many sites gain and how many lose against being alone."""
+    from fedkge.reports.experiments import experiments
+    from fedkge.reports.tables import joining_rows
+
+    sentences = []
+    for row in joining_rows(experiments(runs)):
+        lost = ", ".join(f"{site} ({gain:+.3f})" for site, gain in list(row["lost"].items())[:NAMED])
+        lost += f" and {row['losers'] - NAMED} more" if row["losers"] > NAMED else ""
+        sentences.append(
+            f"{row['run']}: {row['winners']} of {row['sites']} sites gain, "
+            f"{row['losers']} lose{'s' * (row['losers'] == 1)}{f': {lost}' if lost else ''}; "
+            f"over all {row['gain']:+.4f} against every site alone"
+        )
+    return sentences
+
+
+def write_page(runs: Sequence[Run], path: Path) -> str | None:
+    """Write the report and say where; a machine without plotly still trains, and says that there is none."""
+    from fedkge.errors import MissingPackage
+    from fedkge.reports.html import write_report
+
+    try:
+        write_report(runs, path)
+    except MissingPackage as error:
+        print(f"warning: {error}; `fedkge report` makes the page where it is installed", file=sys.stderr)
+        return None
+    return str(path)

@@ -1,0 +1,112 @@
+"""Train experiments, each in its folder: what stands in the way of one is said before any of them trains."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from fedkge.cli.progress import progress
+from fedkge.errors import ConfigError, DataError, FedkgeError
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedkge.graphs.graph import Federation
+    from fedkge.runtimes.experiment import Experiment
+
+
+def train(
+    experiments: Mapping[Path, Experiment], out: Path, device: str, resume: bool, stacked: bool
+) -> dict[Path, str]:
+    """Train what is not done yet; why runs failed, by folder. One that fails does not stop the others."""
+    from fedkge.runtimes.folder import RunFolder
+    from fedkge.runtimes.inprocess import Simulation, run
+
+    on = _device(device)
+    begun = {folder: _begun(folder, out, experiment, resume) for folder, experiment in experiments.items()}
+    federations = _load(experiments)
+    done = {folder for folder in experiments if begun[folder] and (folder / "summary.json").exists()}
+    for folder in done:
+        check_data(folder, federations[folder])
+    if resume:
+        _say_what_is_left(out, len(experiments), len(done), sum(begun.values()))
+    failures: dict[Path, str] = {}
+    for number, (folder, experiment) in enumerate(experiments.items(), 1):
+        if folder in done:
+            continue
+        name = str(folder.relative_to(out)) if folder != out else out.name
+        place = f"{name} ({number}/{len(experiments)})" if len(experiments) > 1 else name
+        try:
+            made = RunFolder.create(folder, experiment, begun[folder])
+            with progress(place) as watch:
+                run(experiment, made, on, federations[folder], watch, Simulation(stacked=stacked))
+        except KeyboardInterrupt:
+            print(f"interrupted: {folder}: the same command with --resume goes on", file=sys.stderr)
+            raise typer.Exit(130) from None
+        except FedkgeError as error:
+            if len(experiments) == 1:
+                raise
+            failures[folder] = str(error)
+            print(f"error: {folder}: {error}", file=sys.stderr)
+    if len(failures) == len(experiments):
+        raise typer.Exit(2)
+    return failures
+
+
+def check_data(run: Path, federation: Federation) -> None:
+    """A finished run's sites must have the graphs that it was trained on."""
+    from fedkge.runtimes.folder import RunFolder
+
+    for site, found in RunFolder.open(run).summary()["sites"].items():
+        if site not in federation or federation[site].digest() != found["digest"]:
+            raise DataError(f"{run}: the data of site {site!r} has changed since the run")
+
+
+def _begun(folder: Path, out: Path, experiment: Experiment, resume: bool) -> bool:
+    """Whether the run is there, to be resumed; a run that is in the way is an error."""
+    from fedkge.runtimes.folder import RunFolder
+
+    for above in folder.parents:
+        if not above.is_relative_to(out):
+            break
+        if (above / "config.toml").exists():
+            raise ConfigError(f"{above}: holds a run already; choose another folder for several runs")
+    begun = RunFolder.taken(folder, experiment, resume)
+    below = next(folder.glob("*/config.toml"), None) if not begun else None
+    if below is not None:
+        raise ConfigError(f"{folder}: holds several runs, such as {below.parent.name}; choose another folder")
+    return begun
+
+
+def _load(experiments: Mapping[Path, Experiment]) -> dict[Path, Federation]:
+    """Each experiment's federation; experiments with the same data have the same one."""
+    loaded: dict[Any, Federation] = {}
+    found = {}
+    for folder, experiment in experiments.items():
+        split = experiment.seed if experiment.data.ratio is not None else None  # a split depends on the seed
+        if (experiment.data, split) not in loaded:
+            loaded[experiment.data, split] = experiment.load()
+        found[folder] = loaded[experiment.data, split]
+    return found
+
+
+def _say_what_is_left(out: Path, runs: int, done: int, begun: int) -> None:
+    if not begun:
+        print(f"note: {out}: nothing to resume, {'a new run' if runs == 1 else 'new runs'}", file=sys.stderr)
+    elif runs > 1:
+        rest = f"{begun - done} to go on with, {runs - begun} new"
+        print(f"note: {out}: {done} of {runs} runs are done, {rest}", file=sys.stderr)
+
+
+def _device(name: str) -> torch.device:
+    import torch
+
+    if name not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"--device: expected auto, cpu or cuda, got {name!r}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: this machine has no CUDA device, or torch was built without CUDA")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")

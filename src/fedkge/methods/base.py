@@ -1,0 +1,159 @@
+"""What a federated method is: one frozen dataclass with both halves, and the state that they work on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedkge.exchange.rows import Memory, Rows, Update
+from fedkge.graphs.graph import Axis, Federation, Graph, Ids
+from fedkge.models import Tables
+from fedkge.registry import Registry
+from fedkge.training import Batch, BySite, Trainer
+
+METHODS: Registry[Method] = Registry("method", "fedkge.methods")
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The rows of one of a site's tables that other sites have too."""
+
+    local: Tensor  # int64 [n], the site's own ids; they never leave it
+    ids: Tensor  # int64 [n], strictly increasing
+
+
+@dataclass(slots=True)
+class Site:
+    """A site's state as its half of a method sees it. Tables and kept rows may be views into a stack."""
+
+    id: str
+    tables: Tables
+    shared: Mapping[Axis, Shared]
+    kept: Mapping[Axis, Memory]  # axis -> name -> [rows, width]: see `Method.keeps`
+    memory: Memory = field(default_factory=dict)  #: anything else that lasts from round to round
+
+    def read(self, axis: Axis) -> Rows:
+        """The rows that the site shares."""
+        shared = self.shared[axis]
+        return Rows(shared.ids, self.tables.table(axis)[shared.local])
+
+    def write(self, update: Update) -> None:
+        """Replace rows that the site shares."""
+        for axis, rows in update.items():
+            self.tables.table(axis).index_copy_(0, self._local(axis, rows.ids), rows.values)
+
+    def overlay(self, update: Update) -> Tables:
+        """A copy of the tables with some rows replaced."""
+        tables = self.tables.to(self.tables.device)
+        for axis, rows in update.items():
+            tables.table(axis).index_copy_(0, self._local(axis, rows.ids), rows.values)
+        return tables
+
+    def _local(self, axis: Axis, ids: Tensor) -> Tensor:
+        shared = self.shared[axis]
+        return shared.local if ids is shared.ids else shared.local[torch.searchsorted(shared.ids, ids)]
+
+
+@dataclass(slots=True)
+class Hub:
+    """The hub's state: what each site announced, and named tensors."""
+
+    ids: dict[str, Mapping[Axis, Tensor]] = field(default_factory=dict)  # site -> int64, strictly increasing
+    memory: Memory = field(default_factory=dict)
+
+    def size(self, axis: Axis) -> int:
+        """Shared ids are below this number."""
+        return max((int(ids[axis][-1]) + 1 for ids in self.ids.values() if len(ids[axis])), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Whose statements measure a member's tables, and where that site's rows are in them."""
+
+    graph: Graph
+    entities: Ids | None = None  #: unset: all rows, in their order
+    relations: Ids | None = None
+
+    def of(self, tables: Tables) -> Tables:
+        if self.entities is None or self.relations is None:
+            return tables
+        e, r = (torch.from_numpy(ids).to(tables.device) for ids in (self.entities, self.relations))
+        return Tables(tables.model, tables.entities[e], tables.relations[r])
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A party that trains: a graph, and the sites that are measured by its tables."""
+
+    graph: Graph
+    views: Mapping[str, View]  # by site
+
+
+class Method:
+    """What sites send, what the hub answers, and what both add to local training.
+
+    Fields are hyper-parameters. A method holds no state: `Site` and `Hub` do, as named tensors, so that any
+    runtime can stop, ship and resume it. Override what the paper changes; by default nothing is shared.
+    """
+
+    keeps: ClassVar[tuple[str, ...]] = ()  #: names of tables of the shape of each shared one, in `Site.kept`
+    penalises: ClassVar[bool] = False  #: whether `penalty` is added to every step's loss
+    together: ClassVar[bool] = True  #: all sites stop at one round; else each by its own validation
+    restart: bool = False  #: begin every round with a new optimiser
+
+    @property
+    def shares(self) -> tuple[Axis, ...]:
+        """Whose rows travel."""
+        return ()
+
+    def members(self, federation: Federation) -> Mapping[str, Member]:
+        """Who trains on what: every site on its own graph."""
+        return {site: Member(graph, {site: View(graph)}) for site, graph in federation.items()}
+
+    # At a site: adopt, train, publish.
+
+    def prepare(self, site: Site) -> None:
+        """Before the first round."""
+
+    def adopt(self, site: Site, answer: Update) -> None:
+        """Take over what the hub says; in the first round, and where nobody has sent rows yet, nothing."""
+        site.write(answer)
+
+    def objective(self, trainer: Trainer, tables: Tables, batch: Batch) -> Tensor:
+        """The losses [b] of a batch, possibly of several sites, whose tables are laid one after another."""
+        return trainer.objective(tables, batch)
+
+    def penalty(self, rows: Tensor, kept: Memory, by_site: BySite) -> Tensor:
+        """What is added to each site's loss [s] in every step, from a whole shared table [n, width].
+
+        The tables of several sites may be laid one after another; `kept` ones are laid in the same way.
+        """
+        raise NotImplementedError
+
+    def publish(self, site: Site) -> Update:
+        """What leaves the site after training."""
+        return {axis: site.read(axis) for axis in self.shares}
+
+    # At the hub.
+
+    def combine(self, hub: Hub, uploads: Mapping[str, Update]) -> None:
+        """Take in what the sites that answered have sent, into the hub's memory."""
+
+    def answer(self, hub: Hub, site: str) -> Update:
+        """What one site is told: personal, and computed when it is asked next."""
+        return {}
+
+    # What is measured.
+
+    @property
+    def measures_answer(self) -> bool:
+        """Whether `measured` needs the hub's answer of the same round."""
+        return False
+
+    def measured(self, site: Site, answer: Update) -> Tables:
+        """The tables that are validated and kept: by default the site's own, as they are after training."""
+        return site.tables

@@ -1,0 +1,104 @@
+"""FedE (Chen et al., IJCKG 2021): sites share entity rows, the hub averages them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedkge.exchange.rows import Rows, Update
+from fedkge.graphs.graph import Axis
+from fedkge.methods.base import METHODS, Hub, Method, Site
+from fedkge.models import Tables
+
+AXES = {
+    "entities": (Axis.ENTITY,),
+    "relations": (Axis.RELATION,),
+    "both": (Axis.ENTITY, Axis.RELATION),
+}
+
+
+@METHODS.register("fede")
+@dataclass(frozen=True)
+class FedE(Method):
+    """`E_e` = the mean over the sites that own e and answered, each counting once (their Eqs. 5 and 6).
+
+    Measured is the hub's aggregate: each site lays it over a copy of its table, with its own relations.
+
+    Deviations from the authors' code. Only rows that at least two sites own travel; the code sends the table
+    of all entities to everyone. Negatives are drawn from the site's own entities, so that a site touches no
+    row that it does not own. Where a fraction of the sites takes part, the code averages over all owners,
+    the others with the row that they were last sent; here the mean is over those that answered, or, with
+    `absent = "last"`, the others count with what they last sent.
+    """
+
+    share: Literal["entities", "relations", "both"] = "entities"  #: whose rows travel
+    restart: bool = True  #: a new optimiser every round, as the authors' code has it; false: moments are kept
+    absent: Literal["out", "last"] = "out"  #: owners that did not answer: left out, or their last rows count
+
+    @property
+    def shares(self) -> tuple[Axis, ...]:
+        return AXES[self.share]
+
+    def combine(self, hub: Hub, uploads: Mapping[str, Update]) -> None:
+        for axis in self.shares:
+            rows = {site: update[axis] for site, update in uploads.items() if axis in update}
+            if self.absent == "last":
+                rows = self._last(hub, axis, rows)
+            if rows:
+                self._average(hub, axis, rows)
+
+    def _last(self, hub: Hub, axis: Axis, rows: Mapping[str, Rows]) -> dict[str, Rows]:
+        """Everyone's last rows: the hub's copy of what each site sent."""
+        for site, sent in rows.items():
+            hub.memory[f"last.{axis}.{site}"] = sent.values
+            hub.memory[f"last.{axis}.{site}.ids"] = sent.ids
+        return {
+            site: Rows(hub.memory[f"last.{axis}.{site}.ids"], hub.memory[f"last.{axis}.{site}"])
+            for site in hub.ids
+            if f"last.{axis}.{site}" in hub.memory
+        }
+
+    def _average(self, hub: Hub, axis: Axis, rows: Mapping[str, Rows]) -> None:
+        """Rows that nobody sent keep their last value."""
+        total, owners = summed(rows, hub.size(axis))
+        mean = total / owners.clamp_min(1)[:, None]
+        known = owners > 0
+        if f"mean.{axis}" in hub.memory:
+            mean = torch.where(known[:, None], mean, hub.memory[f"mean.{axis}"])
+            known = known | hub.memory[f"known.{axis}"]
+        hub.memory[f"mean.{axis}"], hub.memory[f"known.{axis}"] = mean, known
+
+    def answer(self, hub: Hub, site: str) -> Update:
+        """The means of the rows that the site announced, as far as anyone has sent them yet."""
+        update = {}
+        for axis in self.shares:
+            ids = hub.ids[site][axis]
+            if f"mean.{axis}" in hub.memory and len(ids):
+                known = hub.memory[f"known.{axis}"][ids]
+                ids = ids if bool(known.all()) else ids[known]
+                update[axis] = Rows(ids, hub.memory[f"mean.{axis}"][ids])
+        return update
+
+    @property
+    def measures_answer(self) -> bool:
+        return True
+
+    def measured(self, site: Site, answer: Update) -> Tables:
+        return site.overlay(answer)
+
+
+def summed(rows: Mapping[str, Rows], size: int) -> tuple[Tensor, Tensor]:
+    """For every id below `size` the sum [size, width] of its rows, and how many [size] there are.
+
+    Site by site in the order of their names, so that the sum does not depend on who answered first.
+    """
+    first = next(iter(rows.values())).values
+    total, owners = first.new_zeros(size, first.shape[1]), first.new_zeros(size)
+    for site in sorted(rows):
+        total[rows[site].ids] += rows[site].values  # ids do not repeat; index_add_ would be slow on a CPU
+        owners[rows[site].ids] += 1
+    return total, owners

@@ -1,0 +1,26 @@
+"""FedEP: FedE, measured by what each site has after its own training (FedLU's and FedS's "FedE")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedkge.exchange.rows import Update
+from fedkge.methods.base import METHODS, Site
+from fedkge.methods.fede import FedE
+from fedkge.models import Tables
+
+
+@METHODS.register("fedep")
+@dataclass(frozen=True)
+class FedEP(FedE):
+    """The same rounds as FedE; validated and kept is the site's own table, before the hub's answer.
+
+    Zhang et al. (FedS, 2024) name it; FedLU's code (Zhu et al., WWW 2023) evaluates all its baselines so.
+    """
+
+    @property
+    def measures_answer(self) -> bool:
+        return False
+
+    def measured(self, site: Site, answer: Update) -> Tables:
+        return site.tables

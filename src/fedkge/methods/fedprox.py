@@ -1,0 +1,46 @@
+"""FedProx (Li et al., MLSys 2020) for embeddings: FedEP that stays near what it received."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from fedkge.errors import ConfigError
+from fedkge.exchange.rows import Memory, Update
+from fedkge.methods.base import METHODS, Site
+from fedkge.methods.fedep import FedEP
+from fedkge.training import BySite
+
+TINY = 1e-12  #: keeps the norm's slope finite where nothing has moved yet
+
+
+@METHODS.register("fedprox")
+@dataclass(frozen=True)
+class FedProx(FedEP):
+    """Adds `mu / 2 ||E - E_t||^2` to every step's loss: Frobenius, over the site's whole table.
+
+    E_t is the table that the round began with. Tables that are not shared are not held. Li et al. square the
+    norm, and so does FedLU's code; FedLU's paper (footnote 3) does not: `squared = false`. Both of these have
+    mu = 0.1. A batch's loss is a mean and the norm a sum over all rows, so that either form all but stops
+    training with it: see docs/methods.md for what was measured, and for why 0.001 is the default here.
+    """
+
+    keeps: ClassVar[tuple[str, ...]] = ("anchor",)
+    penalises: ClassVar[bool] = True
+    mu: float = 0.001  #: strength of the pull; 0 is FedEP
+    squared: bool = True  #: false: the norm itself, as FedLU's paper writes it
+
+    def __post_init__(self) -> None:
+        if not self.mu >= 0:
+            raise ConfigError(f"mu: expected at least 0, got {self.mu}")
+
+    def adopt(self, site: Site, answer: Update) -> None:
+        super().adopt(site, answer)
+        for axis in self.shares:
+            site.kept[axis]["anchor"].copy_(site.tables.table(axis))
+
+    def penalty(self, rows: Tensor, kept: Memory, by_site: BySite) -> Tensor:
+        square = by_site.sum((rows - kept["anchor"]).square().sum(-1))
+        return self.mu / 2 * (square if self.squared else (square + TINY).sqrt())

@@ -1,0 +1,278 @@
+"""The hub's turns: ask sites to train, combine what comes in time, have it measured, decide when to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from dataclasses import asdict
+from typing import Any
+
+from torch import Tensor
+
+from fedkge.errors import DataError, FedkgeError
+from fedkge.evaluation import combined
+from fedkge.exchange.channel import Receiver, Sender
+from fedkge.exchange.codec import Codec
+from fedkge.exchange.rows import HUB, Envelope, Update, named, under, update_under
+from fedkge.graphs.graph import Axis
+from fedkge.methods import Hub, Method
+from fedkge.parties.base import Participation, Plan
+from fedkge.training import Stopping
+
+VOID = 10  #: rounds in a row without a quorum before the hub gives up
+
+
+class HubParty:
+    """Plays the hub. `events` says what happened, for a runtime's journal.
+
+    A round: `train` to the sites asked, `upload` from them, and when validation is due `measure` to all and
+    `metrics` from all. `state()` is what it was when the round began, so that after a restart the sites join
+    again and the round is asked for again, in the same words.
+    """
+
+    id = HUB
+
+    def __init__(
+        self,
+        method: Method,
+        sites: Iterable[str],
+        codec: Codec,
+        widths: Mapping[Axis, int],
+        participation: Participation,
+        plan: Plan,
+    ) -> None:
+        self.method, self.codec, self.widths = method, codec, widths
+        self.sites, self.participation, self.plan = sorted(sites), participation, plan
+        self.hub = Hub()
+        self.events: list[dict[str, Any]] = []
+        self.senders: dict[str, Sender] = {}
+        self.receivers: dict[str, Receiver] = {}
+        self._memories: dict[str, dict[str, Tensor]] = {}  # of senders, until their sites have joined
+        names = ["all"] if method.together else self.sites
+        self.stopping = {name: deepcopy(plan.stopping) for name in names}
+        self.round = 0  # the last that was closed, or is open
+        self.phase = "join"
+        self.metrics: dict[str, dict[str, Any]] = {}  # site -> whose statements -> metrics, the latest
+        self.taken: dict[
+            str, int
+        ] = {}  # the round of a site's last upload if it was used, else 0: to be told
+        self.news: dict[str, int] = {}  # the same of late uploads, to be told from the next round on
+        self.best: set[str] = set()  # whose last measured tables are its best, and do not know it yet
+        self.holds: set[str] = set()  # who was sent the current answer, to be measured
+        self.stopped: set[str] = set()
+        self.void = 0
+        self._asked: list[str] = []
+        self._inbox: dict[str, Update] = {}
+        self._refused: dict[str, str] = {}
+        self._late: dict[str, Update] = {}
+        self._measured: set[str] = set()
+        self._began = self._plain()
+
+    # Messages
+
+    def open(self) -> list[Envelope]:
+        return []
+
+    def receive(self, envelope: Envelope) -> list[Envelope]:
+        if envelope.sender not in self.sites:
+            raise FedkgeError(f"hub: a message from {envelope.sender!r}, which is no site of this federation")
+        kinds = {"join": self._join, "upload": self._upload, "metrics": self._metrics}
+        if envelope.kind not in kinds:
+            raise FedkgeError(f"hub: a message of unknown kind {envelope.kind!r} from {envelope.sender}")
+        return kinds[envelope.kind](envelope)
+
+    def expire(self, round: int) -> list[Envelope]:
+        """Time is up: without a quorum the answers are left out; who has not measured is passed over."""
+        if round != self.round or self.phase not in ("train", "measure"):
+            return []
+        if self.phase == "measure":
+            return self._validated()
+        return self._close() if len(self._inbox) >= self._needed else self._give_up()
+
+    def _join(self, envelope: Envelope) -> list[Envelope]:
+        site = envelope.sender
+        expected = {f"{axis}.ids" for axis in self.method.shares}
+        if envelope.body.keys() != expected:
+            found = sorted(envelope.body)
+            raise DataError(f"{site} joins with {found}, expected {sorted(expected)}; another method?")
+        ids = {axis: envelope.body[f"{axis}.ids"] for axis in self.method.shares}
+        self.hub.ids[site] = ids
+        self.senders[site] = Sender(self.codec, ids)
+        self.senders[site].load(self._memories.pop(site, {}))
+        self.receivers[site] = Receiver(self.codec, ids, self.widths)
+        return self._advance() if self.phase == "join" and len(self.hub.ids) == len(self.sites) else []
+
+    def _upload(self, envelope: Envelope) -> list[Envelope]:
+        site = envelope.sender
+        try:
+            update = self.receivers[site].decode(envelope.body)
+        except DataError as error:
+            return self._refuse(site, envelope.round, str(error))
+        if envelope.round != self.round or self.phase != "train":
+            return self._arrived_late(site, envelope.round, update)
+        if site not in self._asked or site in self._inbox:
+            return self._refuse(site, envelope.round, "answers nothing that was asked")
+        self._inbox[site] = update
+        self.senders[site].settle(True)  # an answer says that the question arrived
+        return self._close_if_due()
+
+    def _refuse(self, site: str, round: int, why: str) -> list[Envelope]:
+        self.events.append({"event": "refused", "site": site, "round": round, "why": why})
+        waits = round == self.round and self.phase == "train" and site in self._asked
+        if not waits or site in self._inbox:
+            return []
+        self._refused[site], self.taken[site] = why, 0
+        return self._close_if_due()
+
+    def _arrived_late(self, site: str, round: int, update: Update) -> list[Envelope]:
+        used = self.participation.late == "use"
+        self.news[site] = round if used else 0
+        if used:
+            self._late[site] = update
+        self.events.append({"event": "late", "site": site, "round": round, "used": used})
+        return []
+
+    # Rounds
+
+    def _advance(self) -> list[Envelope]:
+        """The next round, and the end for those who have finished."""
+        self._began = self._plain()
+        over = self.round >= self.plan.rounds
+        out = [self._stop(site) for site in self._active if over or self._finished(site)]
+        self.stopped |= {envelope.recipient for envelope in out}
+        if not self._active:
+            self.phase = "done"
+            return out
+        self.round, self.phase = self.round + 1, "train"
+        self._asked = self.participation.asked(self._active, self.plan.seed, self.round)
+        self._inbox, self._refused = {}, {}
+        return out + [self._ask(site, "train") for site in self._asked]
+
+    def _ask(self, site: str, kind: str) -> Envelope:
+        update = {} if site in self.holds else self.method.answer(self.hub, site)
+        self.holds.discard(site)
+        return Envelope(HUB, site, kind, self.round, self.senders[site].encode(update), self._note(site))
+
+    def _stop(self, site: str) -> Envelope:
+        return Envelope(HUB, site, "stop", self.round, note=self._note(site))
+
+    def _note(self, site: str) -> dict[str, Any]:
+        """What the site is told about its last upload, and about what it measured last; once."""
+        note: dict[str, Any] = {"taken": self.taken.pop(site)} if site in self.taken else {}
+        if site in self.best:
+            note["best"] = True
+            self.best.discard(site)
+        return note
+
+    @property
+    def _needed(self) -> int:
+        return self.participation.needed(len(self._asked))
+
+    def _close_if_due(self) -> list[Envelope]:
+        """At the quorum, or when everyone asked has been heard: refused answers leave the others alone."""
+        if len(self._inbox) >= self._needed:
+            return self._close()
+        if len(self._inbox.keys() | self._refused.keys()) < len(self._asked):
+            return []
+        return self._close() if self._inbox else self._give_up()
+
+    def _close(self) -> list[Envelope]:
+        self.void = 0
+        self.taken |= self.news | dict.fromkeys(self._inbox, self.round)
+        self.news = {}
+        self.method.combine(self.hub, {**self._late, **self._inbox})
+        self._late, self.holds = {}, set()
+        return self._closed()
+
+    def _give_up(self) -> list[Envelope]:
+        self.void += 1
+        if self.void >= VOID:
+            raise FedkgeError(
+                f"round {self.round}: {len(self._inbox)} of {len(self._asked)} sites answered, "
+                f"{self._needed} were needed, for the {VOID}th time in a row; lower participation.quorum"
+            )
+        self.taken |= self.news | dict.fromkeys(self._inbox, 0)
+        self.news = {}
+        return self._closed()
+
+    def _closed(self) -> list[Envelope]:
+        self.events.append(
+            {
+                "event": "round",
+                "round": self.round,
+                "participants": sorted(self._inbox),
+                "void": self.void > 0,
+                "late": [s for s in self._asked if s not in self._inbox and s not in self._refused],
+                "refused": dict(self._refused),
+            }
+        )
+        if not self.plan.validates(self.round):
+            return self._advance()
+        self.phase, self._measured = "measure", set()
+        if not self.method.measures_answer:
+            return [Envelope(HUB, s, "measure", self.round, note=self._note(s)) for s in self._active]
+        out = [self._ask(site, "measure") for site in self._active]
+        self.holds = set(self._active)
+        return out
+
+    # Validation
+
+    def _metrics(self, envelope: Envelope) -> list[Envelope]:
+        if envelope.round != self.round or self.phase != "measure":
+            return []
+        self.metrics[envelope.sender] = envelope.note["metrics"]
+        self.senders[envelope.sender].settle(True)
+        self._measured.add(envelope.sender)
+        return self._validated() if len(self._measured) == len(self._active) else []
+
+    def _validated(self) -> list[Envelope]:
+        """Stop together by the mean over all sites, weighed by their queries; or each by its own."""
+        for name, stopping in self.stopping.items():
+            sites = self._measured if name == "all" else self._measured & {name}
+            of = self.metrics if name == "all" else {s: self.metrics[s] for s in sites}
+            if sites and stopping.check(self.round, _mrr(of)):
+                self.best |= sites
+        found = {view: m for site in sorted(self._measured) for view, m in self.metrics[site].items()}
+        event = {"event": "evaluate", "round": self.round, "split": "valid", "sites": found}
+        self.events.append({**event, "mrr": _mrr(self.metrics)})
+        return self._advance()
+
+    def _finished(self, site: str) -> bool:
+        return self.stopping["all" if self.method.together else site].done
+
+    @property
+    def _active(self) -> list[str]:
+        return [site for site in self.sites if site not in self.stopped]
+
+    # What lasts
+
+    def _plain(self) -> dict[str, Any]:
+        names = ("round", "metrics", "taken", "void")
+        sets = {name: sorted(getattr(self, name)) for name in ("best", "holds", "stopped")}
+        stopping = {name: asdict(stopping) for name, stopping in self.stopping.items()}
+        return deepcopy({**{name: getattr(self, name) for name in names}, **sets, "stopping": stopping})
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and plain values, as they were when the open round began."""
+        tensors = {f"memory.{name}": tensor for name, tensor in self.hub.memory.items()}
+        for number, site in enumerate(self.sites):
+            tensors |= {f"sent.{number}.{name}": t for name, t in self.senders[site].memory().items()}
+            tensors |= named(f"late.{number}", self._late.get(site, {}))
+        return tensors, {**self._began, "news": dict(self.news)}
+
+    def load_state(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
+        """Before anyone has joined."""
+        for name in ("round", "metrics", "taken", "void", "news"):
+            setattr(self, name, deepcopy(plain[name]))
+        for name in ("best", "holds", "stopped"):
+            setattr(self, name, set(plain[name]))
+        self.stopping = {name: Stopping(**values) for name, values in plain["stopping"].items()}
+        self.hub.memory = dict(under("memory", tensors))
+        for number, site in enumerate(self.sites):
+            self._memories[site] = under(f"sent.{number}", tensors)
+            if late := update_under(f"late.{number}", tensors):
+                self._late[site] = late
+
+
+def _mrr(metrics: Mapping[str, Mapping[str, Mapping[str, float]]]) -> float:
+    return combined(m for views in metrics.values() for m in views.values())["mrr"]

@@ -1,0 +1,98 @@
+"""A site's turns: adopt what the hub says, train, publish; measure when asked; keep the best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from fedkge.errors import FedkgeError
+from fedkge.exchange.channel import Receiver, Sender
+from fedkge.exchange.codec import Codec
+from fedkge.exchange.rows import HUB, Envelope, Update, named, under, update_under
+from fedkge.methods import Method, Site
+from fedkge.models import Tables
+
+Metrics: TypeAlias = Mapping[str, Mapping[str, float]]  #: by whose statements they are: metric -> value
+
+
+class SiteParty:
+    """Plays a site. `fit(round)` trains its tables, `measure(tables)` validates some.
+
+    A runtime that trains many sites in one go calls `begin`, trains, and calls `finish`; `receive` does the
+    three in a row.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        site: Site,
+        codec: Codec,
+        best: Tables,
+        fit: Callable[[int], None],
+        measure: Callable[[Tables], Metrics],
+    ) -> None:
+        self.method, self.site, self.best, self.fit, self.measure = method, site, best, fit, measure
+        self.id = site.id
+        self.announced = {axis: site.shared[axis].ids for axis in method.shares}
+        widths = {axis: site.tables.table(axis).shape[1] for axis in method.shares}
+        self.sender, self.receiver = Sender(codec, self.announced), Receiver(codec, self.announced, widths)
+        self.held: Update = {}  # an answer that came to be measured, for the next turn
+        self.uploaded = 0  # the round of the last upload
+        method.prepare(site)
+
+    def open(self) -> list[Envelope]:
+        """Announce which rows the site shares; no value leaves it."""
+        ids = {f"{axis}.ids": ids for axis, ids in self.announced.items()}
+        return [Envelope(self.id, HUB, "join", 0, ids)]
+
+    def receive(self, envelope: Envelope) -> list[Envelope]:
+        if envelope.kind == "train":
+            self.begin(envelope)
+            self.fit(envelope.round)
+            return [self.finish(envelope.round)]
+        self._heed(envelope.note)
+        if envelope.kind == "measure":
+            self.held = self.receiver.decode(envelope.body)
+            metrics = self.measure(self.method.measured(self.site, self.held))
+            return [Envelope(self.id, HUB, "metrics", envelope.round, note={"metrics": metrics})]
+        if envelope.kind == "stop":
+            return []
+        raise FedkgeError(f"{self.id}: a message of unknown kind {envelope.kind!r} from {envelope.sender}")
+
+    def expire(self, round: int) -> list[Envelope]:
+        return []
+
+    def begin(self, envelope: Envelope) -> None:
+        """Adopt what came now, or what came to be measured."""
+        self._heed(envelope.note)
+        answer = self.receiver.decode(envelope.body) if envelope.body else self.held
+        self.method.adopt(self.site, answer)
+        self.held = {}
+
+    def finish(self, round: int) -> Envelope:
+        self.uploaded = round
+        return Envelope(self.id, HUB, "upload", round, self.sender.encode(self.method.publish(self.site)))
+
+    def _heed(self, note: Mapping[str, Any]) -> None:
+        """The hub says which upload it took last, and whether what was measured last is the best."""
+        if "taken" in note:
+            self.sender.settle(note["taken"] == self.uploaded)
+        if note.get("best"):
+            tables = self.method.measured(self.site, self.held)
+            self.best.entities.copy_(tables.entities)
+            self.best.relations.copy_(tables.relations)
+
+    def state(self) -> dict[str, Tensor]:
+        """What the site keeps besides its tables."""
+        memory = {f"memory.{name}": tensor for name, tensor in self.site.memory.items()}
+        sent = {f"sent.{name}": tensor for name, tensor in self.sender.memory().items()}
+        return {**named("held", self.held), **memory, **sent, "uploaded": torch.tensor(self.uploaded)}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        self.site.memory.update(under("memory", state))
+        self.sender.load(under("sent", state))
+        self.held = update_under("held", state)
+        self.uploaded = int(state["uploaded"])

@@ -1,0 +1,67 @@
+"""Every site alone: what others are compared with, and who gains or loses by joining."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fedkge.reports.experiments import Experiment, Spread
+from fedkge.reports.options import SEED, flat, same
+from fedkge.reports.run import ALONE, Run
+
+
+def alone(experiment: Experiment, others: Sequence[Experiment]) -> Experiment | None:
+    """What to compare with: every site alone, same data and model, and of these the one most alike."""
+    if experiment.method == ALONE:
+        return None
+    own = experiment.first
+    fit = [
+        other
+        for other in others
+        if other.method == ALONE
+        and other.ended
+        and (other.first.dataset, other.first.model) == (own.dataset, own.model)
+    ]
+    seeds = {run.seed for run in experiment.runs}
+
+    def unlike(other: Experiment) -> tuple[int, bool]:
+        return _differences(own, other.first), seeds.isdisjoint(run.seed for run in other.runs)
+
+    return min(fit, key=unlike, default=None)
+
+
+def _differences(one: Run, other: Run) -> int:
+    """In how many options two runs differ, their methods' own apart."""
+    a, b = flat(one.config), flat(other.config)
+    keys = [key for key in a.keys() | b.keys() if key != SEED and not key.startswith("method.")]
+    return sum(same(a.get(key)) != same(b.get(key)) for key in keys)
+
+
+class Versus(NamedTuple):
+    """An experiment beside every site alone, on test MRR."""
+
+    gain: float  #: over all sites
+    sites: dict[str, float]  # site -> gain; below 0 the site is worse off together
+
+    @property
+    def winners(self) -> list[str]:
+        return [site for site, gain in self.sites.items() if gain > 0]
+
+    @property
+    def losers(self) -> list[str]:
+        return [site for site, gain in self.sites.items() if gain < 0]
+
+
+def versus(experiment: Experiment, base: Experiment | None) -> Versus | None:
+    """How much each site gains or loses by joining; None where that is not known."""
+    if base is None:
+        return None
+    whole = _gain(experiment.test(), base.test())
+    if whole is None:
+        return None
+    gains = {s: _gain(experiment.test(site=s), base.test(site=s)) for s in experiment.sites}
+    return Versus(whole, {site: gain for site, gain in gains.items() if gain is not None})
+
+
+def _gain(value: Spread | None, base: Spread | None) -> float | None:
+    return None if value is None or base is None else value.mean - base.mean

@@ -1,0 +1,154 @@
+"""A run as its folder tells it: what was asked, what each round did and sent, and how it ended if it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import isfinite
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+Curve: TypeAlias = Mapping[int, float]  # round -> value
+Curves: TypeAlias = Mapping[str, Curve]  # site -> round -> value
+ALONE = "single"  #: the method that others are compared with: every site for itself
+POOLED = "collective"  #: the method in which graphs leave their sites; what sharing everything would give
+
+
+class Traffic(NamedTuple):
+    """What went between hub and sites; `up` is towards the hub."""
+
+    up_bytes: int = 0
+    down_bytes: int = 0
+    up_values: int = 0
+    down_values: int = 0
+
+    @property
+    def bytes(self) -> int:
+        return self.up_bytes + self.down_bytes
+
+    @classmethod
+    def read(cls, found: Mapping[str, Any]) -> Traffic:
+        return cls(*(int(found.get(name, 0)) for name in cls._fields))
+
+    @classmethod
+    def total(cls, parts: Iterable[Traffic]) -> Traffic:
+        return cls(*(sum(column) for column in zip(cls(), *parts, strict=True)))
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round: training at the sites that took part, then exchange."""
+
+    seconds: float  #: of training
+    exchange_seconds: float
+    triples: int  #: statements visited, once per side and epoch
+    losses: Mapping[str, float]  # site -> mean loss
+    participants: frozenset[str]
+    late: frozenset[str]
+    refused: Mapping[str, str]  # site -> reason
+    void: bool  #: fewer sites answered than the quorum: nothing was combined
+    sites: Mapping[str, Traffic]
+    traffic: Traffic  #: over all sites
+
+
+@dataclass(frozen=True)
+class Validation:
+    """One look at the validation statements of the sites that still train."""
+
+    mrr: float  #: over these sites
+    sites: Mapping[str, Mapping[str, float]]  # site -> metrics
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder's content; `summary` is None as long as the run has not ended."""
+
+    path: Path
+    config: Mapping[str, Any]
+    summary: Mapping[str, Any] | None
+    sites: Sequence[str]
+    environment: Mapping[str, Any]
+    started: float | None  #: seconds since 1970
+    resumed: int  #: how often it went on from a checkpoint
+    rounds: Mapping[int, Round]
+    validations: Mapping[int, Validation]
+    links: Sequence[Mapping[str, Any]]  #: per axis how many given alignments were used and left out
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def ended(self) -> bool:
+        return self.summary is not None
+
+    @property
+    def method(self) -> str:
+        return str(self.config["method"]["name"])
+
+    @property
+    def model(self) -> str:
+        return str(self.config["model"]["name"])
+
+    @property
+    def dataset(self) -> str:
+        data = self.config["data"]
+        return str(data.get("name") or data["path"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.config["seed"])
+
+    @property
+    def last_round(self) -> int:
+        """0 before the first round has ended."""
+        return max(self.rounds, default=0)
+
+    @property
+    def losses(self) -> Curves:
+        """Training loss per site and round."""
+        curves: dict[str, dict[int, float]] = {}
+        for number in sorted(self.rounds):
+            for site, loss in self.rounds[number].losses.items():
+                curves.setdefault(site, {})[number] = loss
+        return curves
+
+    def validation(self, metric: str = "mrr") -> Curves:
+        """A validation metric per site and round, where the site had any questions."""
+        curves: dict[str, dict[int, float]] = {}
+        for number in sorted(self.validations):
+            for site, metrics in self.validations[number].sites.items():
+                if isfinite(metrics[metric]):
+                    curves.setdefault(site, {})[number] = metrics[metric]
+        return curves
+
+    @property
+    def kept(self) -> dict[str, int]:
+        """The round whose tables each site keeps: the first with the best validation, its own or of all."""
+        own = self.validation()
+        if self.method == ALONE:
+            return {site: max(sorted(own[site]), key=own[site].__getitem__) for site in own}
+        best = max(sorted(self.validations), key=lambda number: self.validations[number].mrr, default=0)
+        return dict.fromkeys(own, best)
+
+    @property
+    def traffic(self) -> Traffic:
+        """Everything sent so far."""
+        if self.summary is not None:
+            return Traffic.read(self.summary.get("traffic", {}))
+        return Traffic.total(done.traffic for done in self.rounds.values())
+
+    def sent(self, direction: str = "bytes") -> dict[int, float]:
+        """Round -> bytes sent up to and with it: `bytes` in both directions, `up_bytes` or `down_bytes`."""
+        numbers = sorted(self.rounds)
+        amounts = [getattr(self.rounds[number].traffic, direction) for number in numbers]
+        return dict(zip(numbers, accumulate(amounts), strict=True))
+
+    def metrics(self, split: str, site: str | None = None) -> Mapping[str, float]:
+        """Metrics of one site or of all; without those that are not known (yet), or no number."""
+        of = self.summary or {}
+        if site is not None:
+            of = of.get("sites", {}).get(site, {})
+        found = of.get("metrics", {}).get(split, {})
+        return {name: value for name, value in found.items() if isfinite(value)}

@@ -1,0 +1,76 @@
+"""The journal's events put together; of a round that was done again only the last time counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedkge.reports.run import Round, Traffic, Validation
+
+
+@dataclass
+class Story:
+    """What the events so far have told."""
+
+    sites: list[str] = field(default_factory=list)
+    environment: dict[str, Any] = field(default_factory=dict)
+    started: float | None = None
+    resumed: int = 0
+    rounds: dict[int, Round] = field(default_factory=dict)
+    validations: dict[int, Validation] = field(default_factory=dict)
+    links: dict[str, dict[str, Any]] = field(default_factory=dict)  # by axis
+
+    def tell(self, event: Mapping[str, Any]) -> None:
+        """Take the next event; kinds that no table or plot needs are passed over."""
+        kinds: dict[str, Callable[[Mapping[str, Any]], None]] = {
+            "start": self._start,
+            "links": self._links,
+            "resumed": self._resumed,
+            "round": self._round,
+            "evaluate": self._evaluate,
+        }
+        kind = kinds.get(str(event.get("event")))
+        if kind is not None:
+            if "course" in event:
+                raise ValueError("a course of its own, as an earlier fedkge wrote: run it again")
+            kind(event)
+
+    def _start(self, event: Mapping[str, Any]) -> None:
+        self.sites, self.environment = list(event["sites"]), dict(event["environment"])
+        if self.started is None:
+            self.started = float(event["time"])
+
+    def _links(self, event: Mapping[str, Any]) -> None:
+        known = {name: int(event[name]) for name in ("given", "used", "left_out")}
+        unusable = {name: int(event.get(name, 0)) for name in ("within_site", "unmatched")}
+        examples = list(event.get("examples", []))
+        self.links[str(event["axis"])] = {"axis": event["axis"], **known, **unusable, "examples": examples}
+
+    def _resumed(self, event: Mapping[str, Any]) -> None:
+        """What was done after the checkpoint is lost, and will be done again."""
+        self.resumed += 1
+        last = int(event["round"])
+        self.rounds = {number: done for number, done in self.rounds.items() if number <= last}
+        self.validations = {number: found for number, found in self.validations.items() if number <= last}
+
+    def _round(self, event: Mapping[str, Any]) -> None:
+        sites = event["sites"]
+        traffic = {site: Traffic.read(found) for site, found in sites.items()}
+        self.rounds[int(event["round"])] = Round(
+            seconds=float(event["seconds"]),
+            exchange_seconds=float(event.get("exchange_seconds", 0.0)),
+            triples=int(event["triples"]),
+            losses={site: float(found["loss"]) for site, found in sites.items() if "loss" in found},
+            participants=frozenset(event.get("participants", sites)),
+            late=frozenset(event.get("late", [])),
+            refused=dict(event.get("refused", {})),
+            void=bool(event.get("void", False)),
+            sites=traffic,
+            traffic=Traffic.read(event) if "up_bytes" in event else Traffic.total(traffic.values()),
+        )
+
+    def _evaluate(self, event: Mapping[str, Any]) -> None:
+        if event["split"] == "valid":
+            sites = {site: dict(metrics) for site, metrics in event["sites"].items()}
+            self.validations[int(event["round"])] = Validation(float(event["mrr"]), sites)

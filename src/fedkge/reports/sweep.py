@@ -1,0 +1,67 @@
+"""A sweep as plain rows: one per grid point, seeds aggregated, and what each swept key is seen against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedkge.reports.details import Row, time_row
+from fedkge.reports.experiments import Experiment, experiments
+from fedkge.reports.options import METHOD, flat, same, spoken, swept_keys
+from fedkge.reports.run import Run
+from fedkge.reports.tables import mean, told
+
+__all__ = ["lines_of", "sweep_rows", "swept", "swept_keys"]
+
+
+def sweep_rows(runs: Sequence[Run]) -> list[Row]:
+    """One row per grid point: the swept keys' values, test metrics over all sites, and what they took.
+
+    `mrr_std` is there when a point has several seeds; `bytes` is both directions; None is not known (yet).
+    """
+    keys, groups = swept_keys(runs), experiments(runs)
+    several = any(len(group.runs) > 1 for group in groups)
+    rows = []
+    for group in groups:
+        options = flat(group.first.config)
+        row: Row = {key: options.get(key) for key in keys}
+        row |= {"seeds": len(group.runs)} | told("mrr", group.test(), several)
+        row |= told("hits@10", group.test("hits@10"), False)
+        row |= {
+            "rounds": mean(run.last_round for run in group.runs),
+            "up_bytes": mean(run.traffic.up_bytes for run in group.runs),
+            "down_bytes": mean(run.traffic.down_bytes for run in group.runs),
+            "bytes": mean(run.traffic.bytes for run in group.runs),
+            "seconds": mean(time_row(run)["seconds"] for run in group.runs),
+        }
+        rows.append(row)
+    return rows
+
+
+def swept(runs: Sequence[Run]) -> list[str]:
+    """The keys to show as a sweep: a comparison of methods alone is none."""
+    keys = swept_keys(runs)
+    return keys if any(key != METHOD for key in keys) else []
+
+
+def lines_of(key: str, groups: Sequence[Experiment], keys: Sequence[str]) -> dict[str, list[Experiment]]:
+    """The experiments that have `key`, by the values of the other swept keys: the lines of its plot.
+
+    A key whose values follow from `key`'s tells no lines apart.
+    """
+    having = [group for group in groups if key in flat(group.first.config)]
+    others = [other for other in keys if other != key and not _follows(other, key, having)]
+    lines: dict[str, list[Experiment]] = {}
+    for group in having:
+        options = flat(group.first.config)
+        own = [spoken(other, options[other], others) for other in others if other in options]
+        lines.setdefault(" · ".join(own) or group.method, []).append(group)
+    return lines
+
+
+def _follows(other: str, key: str, groups: Sequence[Experiment]) -> bool:
+    """Whether `key`'s value decides `other`'s."""
+    seen: dict[str, set[str]] = {}
+    for group in groups:
+        options = flat(group.first.config)
+        seen.setdefault(same(options.get(key)), set()).add(same(options.get(other)))
+    return all(len(values) == 1 for values in seen.values())

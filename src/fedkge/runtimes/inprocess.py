@@ -1,0 +1,284 @@
+"""A federation in one process: the parties of a deployment, their letters delivered in memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from math import isfinite, nan
+from typing import Any, TypeAlias
+
+import torch
+
+from fedkge.errors import DataError
+from fedkge.evaluation.checks import diverged
+from fedkge.exchange.rows import HUB, Envelope, under
+from fedkge.exports.files import check_names
+from fedkge.graphs.graph import Axis, Federation, Split
+from fedkge.models import Tables
+from fedkge.parties import HubParty, Plan, SiteParty
+from fedkge.parties.site import Metrics
+from fedkge.randomness import generator
+from fedkge.runtimes.clock import Clock
+from fedkge.runtimes.experiment import Experiment
+from fedkge.runtimes.folder import RunFolder
+from fedkge.runtimes.stack import Stack, stacks
+from fedkge.runtimes.summary import Course, Result, SiteMetrics, environment, summarise
+from fedkge.runtimes.traffic import Traffic, total
+from fedkge.training import Stopping
+
+CHECKPOINT = "federation"
+SAVE_EVERY = 30.0  #: seconds of work that a killed run loses at most, and the rest of the round
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run is."""
+
+    round: int
+    rounds: int
+    loss: float  #: mean over the sites that trained
+    mrr: float | None  #: the last validation's
+    triples_per_s: float
+    bytes: int  #: sent so far, both ways
+
+
+Watch: TypeAlias = Callable[[Progress], None]  #: told after every round
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """How a simulation uses its device; on the CPU nothing of it changes a result."""
+
+    stacked: bool = True  #: sites train in one go
+    captured: bool = True  #: on a GPU, steps are launched as graphs
+    save_every: float = SAVE_EVERY
+
+
+class Federated:
+    """Hub, sites and what they train on, from the last checkpoint on."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        federation: Federation,
+        folder: RunFolder,
+        device: torch.device,
+        how: Simulation,
+    ) -> None:
+        self.experiment, self.folder, self.how = experiment, folder, how
+        method = experiment.method
+        self.members = method.members(federation)
+        self.data = {name: member.graph.digest() for name, member in self.members.items()}
+        self.stacks = stacks(experiment, self.members, device, how.stacked, how.captured)
+        self.stack_of = {name: stack for stack in self.stacks for name in stack.names}
+        self.sites = {name: self._site(stack, name) for name, stack in self.stack_of.items()}
+        stopping = Stopping(experiment.evaluate.patience, experiment.evaluate.rule)
+        plan = Plan(experiment.rounds, experiment.evaluate.every, stopping, experiment.seed)
+        widths = {axis: experiment.model.width(axis) for axis in Axis}
+        self.hub = HubParty(method, self.members, experiment.codec, widths, experiment.participation, plan)
+        self.traffic, self.clock = Traffic(bool(method.shares)), Clock()
+        self.losses: dict[str, float] = {}
+        self._trained = (0.0, 0)  # seconds, statements
+        self._saved = time.monotonic()
+        self._resume()
+
+    def _site(self, stack: Stack, name: str) -> SiteParty:
+        def measure(tables: Tables) -> Metrics:
+            with self.clock.spending("evaluate"):
+                return {
+                    site: found["both"] for site, found in stack.measure(name, tables, Split.VALID).items()
+                }
+
+        fit = partial(self._fit, stack, [name])
+        site = stack.sites[name]
+        return SiteParty(self.experiment.method, site, self.experiment.codec, stack.bests[name], fit, measure)
+
+    def _fit(self, stack: Stack, names: Sequence[str], round: int) -> None:
+        with self.clock.spending("train"):
+            before = self.clock.seconds["train"]
+            losses = stack.fit(names, round)
+        for name, loss in losses.items():
+            if not isfinite(loss):
+                raise diverged(name)
+        seconds, triples = self._trained
+        self._trained = seconds + self.clock.seconds["train"] - before, triples + stack.visits(names)
+        self.losses |= losses
+
+    # The loop
+
+    def play(self, watch: Watch) -> None:
+        """Deliver letters until nobody has anything left to say."""
+        mail = [letter for site in self.sites.values() for letter in site.open()]
+        while mail:
+            if all(letter.kind in ("train", "stop") for letter in mail):
+                self._between_rounds(mail, watch)
+            questions = [letter for letter in mail if letter.kind == "train"]
+            mail = [answer for letter in mail if letter.kind != "train" for answer in self._deliver(letter)]
+            if questions:
+                mail += self._turn(questions)
+            if not mail and self.hub.phase != "done":
+                mail = self.hub.expire(self.hub.round)
+
+    def _deliver(self, letter: Envelope) -> list[Envelope]:
+        self.traffic.count(letter, again=letter.kind == "join" and self.hub.round > 0)
+        party = self.hub if letter.recipient == HUB else self.sites[letter.recipient]
+        return party.receive(letter)
+
+    def _turn(self, questions: Sequence[Envelope]) -> list[Envelope]:
+        """The turns of all sites that were asked, trained in one go; their answers in the order they come."""
+        asked = {letter.recipient: letter for letter in questions}
+        for name, letter in asked.items():
+            self.traffic.count(letter)
+            self.sites[name].begin(letter)
+        number = questions[0].round
+        for stack in self.stacks:
+            if names := [name for name in stack.names if name in asked]:
+                self._fit(stack, names, number)
+        answers = [self.sites[name].finish(number) for name in sorted(asked)]
+        return self._arrivals(answers, number)
+
+    def _arrivals(self, answers: list[Envelope], number: int) -> list[Envelope]:
+        """Where not everyone is waited for, answers come in a random order, and some get lost."""
+        participation = self.experiment.participation
+        if participation.quorum == 1 and participation.dropout == 0:
+            return answers
+        random = generator(self.experiment.seed, "arrivals", number)
+        lost = random.random(len(answers)) < participation.dropout
+        return [answers[i] for i in random.permutation(len(answers)).tolist() if not lost[i]]
+
+    # Between rounds: nothing is under way but questions, which the hub would ask again
+
+    def _between_rounds(self, mail: Sequence[Envelope], watch: Watch) -> None:
+        self._record(watch)
+        final = self.hub.phase == "done"
+        if final or time.monotonic() - self._saved >= self.how.save_every:
+            with self.clock.spending("checkpoint"):
+                self._save()
+
+    def _record(self, watch: Watch) -> None:
+        events, self.hub.events = self.hub.events, []
+        for event in events:
+            self.folder.journal.write(**(self._whole(event, watch) if event["event"] == "round" else event))
+
+    def _whole(self, event: dict[str, Any], watch: Watch) -> dict[str, Any]:
+        """A round with its losses, traffic and time."""
+        number = event["round"]
+        self.clock.lap()
+        (seconds, triples), self._trained = self._trained, (0.0, 0)
+        exchange = self.clock.seconds["exchange"]
+        traffic = self.traffic.round(number)
+        sites: dict[str, dict[str, float]] = {
+            name: {"loss": loss, **traffic.get(name, {})} for name, loss in self.losses.items()
+        }
+        sites |= {name: {**sums} for name, sums in traffic.items() if name not in sites}
+        loss = sum(self.losses.values()) / len(self.losses) if self.losses else nan
+        sent = self.traffic.summary()
+        mrr = _last(self.hub.stopping.values())
+        done = sent["up_bytes"] + sent["down_bytes"]
+        speed = triples / seconds if seconds else 0.0
+        watch(Progress(number, self.experiment.rounds, loss, mrr, speed, done))
+        self.losses, spent, self._exchanged = {}, exchange - self._exchanged, exchange
+        return {
+            **event,
+            "seconds": seconds,
+            "exchange_seconds": spent,
+            "triples": triples,
+            "sites": sites,
+            **total(traffic.values()),
+        }
+
+    _exchanged = 0.0
+
+    # Checkpoints
+
+    def _save(self) -> None:
+        tensors, plain = self.hub.state()
+        whole = {f"hub.{name}": tensor for name, tensor in tensors.items()}
+        for number, (name, site) in enumerate(self.sites.items()):
+            own = {**self.stack_of[name].state(name), **site.state()}
+            whole |= {f"site.{number}.{key}": tensor for key, tensor in own.items()}
+        state = {
+            "hub": plain,
+            "traffic": self.traffic.state(),
+            "seconds": self.clock.seconds,
+            "data": self.data,
+        }
+        self.folder.save_checkpoint(CHECKPOINT, whole, state)
+        self._saved = time.monotonic()
+
+    def _resume(self) -> None:
+        saved = self.folder.load_checkpoint(CHECKPOINT)
+        if saved is None:
+            return
+        tensors, state = saved
+        for name, digest in self.data.items():
+            if state["data"].get(name) != digest:
+                raise DataError(f"{self.folder.path}: the data of {name!r} has changed since the run")
+        device = self.stacks[0].tables.device
+        tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
+        for number, (name, site) in enumerate(self.sites.items()):
+            own = under(f"site.{number}", tensors)
+            self.stack_of[name].load_state(name, own)
+            site.load_state(own)
+        self.hub.load_state(under("hub", tensors), state["hub"])
+        self.traffic.load_state(state["traffic"])
+        self.clock.load(state["seconds"])
+        self._exchanged = self.clock.seconds["exchange"]
+
+    # Results
+
+    def measure(self, split: Split) -> SiteMetrics:
+        """What everyone kept, by whose statements."""
+        with self.clock.spending("evaluate"):
+            found = [stack.measure(n, stack.bests[n], split) for n, stack in self.stack_of.items()]
+        return {site: metrics for one in found for site, metrics in one.items()}
+
+    def result(self) -> Result:
+        stopping = self.hub.stopping
+        names = {"all": next(iter(self.members)) if len(self.members) == 1 else "federation"}
+        last = {name: (s.last_at, s.best_at) for name, s in stopping.items()}
+        courses = {names.get(name, name): Course(*rounds) for name, rounds in last.items()}
+        valid, test = self.measure(Split.VALID), self.measure(Split.TEST)
+        self.clock.lap()
+        return Result(courses, self.clock.seconds, self.traffic, valid, test)
+
+
+def _last(stopping: Iterable[Stopping]) -> float | None:
+    values = [one.last for one in stopping if one.best_at > 0]
+    return sum(values) / len(values) if values else None
+
+
+def run(
+    experiment: Experiment,
+    folder: RunFolder,
+    device: torch.device,
+    federation: Federation | None = None,
+    watch: Watch = lambda progress: None,
+    how: Simulation = Simulation(),  # noqa: B008 - frozen
+) -> dict[str, Any]:
+    """Train the federation, keep each site's best validated tables, measure them on test; the summary."""
+    started = time.perf_counter()
+    federation = experiment.load() if federation is None else federation
+    for graph in federation.values():  # said before hours of training
+        check_names(graph.entities)
+        check_names(graph.relations)
+    unified = experiment.align.apply(federation)
+    begun = folder.journal.path.exists()
+    folder.journal.write("start", environment=environment(device), sites=list(federation))
+    federated = Federated(experiment, unified.federation, folder, device, how)
+    if begun:
+        folder.journal.write("resumed", round=federated.hub.round)
+    else:
+        for report in unified.reports:
+            folder.journal.write("links", **asdict(report))
+    federated.play(watch)
+    result = federated.result()
+    for name, stack in federated.stack_of.items():
+        for site, view in stack.members[name].views.items():
+            folder.save_site(site, view.of(stack.bests[name]), federation[site])
+    summary = summarise(experiment, federation, unified, result, device, time.perf_counter() - started)
+    folder.write_summary(summary)
+    folder.journal.write("end", metrics=summary["metrics"])
+    return summary

@@ -1,0 +1,159 @@
+"""Sites trained in one go: their tables laid one after another, one launch for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedkge.evaluation import Known, metrics, rank
+from fedkge.graphs.graph import Axis, Ids, Names, Split
+from fedkge.graphs.unify import alignments
+from fedkge.methods import Member, Shared, Site
+from fedkge.models import Side, Tables
+from fedkge.randomness import name_keys
+from fedkge.runtimes.experiment import Experiment
+from fedkge.runtimes.summary import SiteMetrics
+from fedkge.training import BySite, Corpus, Training
+
+CACHE = 8 << 20  #: bytes of tables that a CPU trains together; larger ones are no faster for being stacked
+
+
+class Stack:
+    """Some members of a federation: tables, optimisers, and each one's state as its method sees it.
+
+    A member trains exactly as it would alone; on the CPU bit by bit.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        members: Mapping[str, Member],
+        shared: Mapping[str, Mapping[Axis, tuple[Ids, Ids]]],
+        device: torch.device,
+        captured: bool = True,
+    ) -> None:
+        self.experiment, self.members, self.names = experiment, members, list(members)
+        method, trainer = experiment.method, experiment.trainer
+        graphs = {name: member.graph for name, member in members.items()}
+        keys = [
+            torch.from_numpy(np.concatenate([_keys(names) for names in of]))
+            for of in ([g.entities for g in graphs.values()], [g.relations for g in graphs.values()])
+        ]
+        self.tables = Tables.create(experiment.model, keys[0], keys[1], experiment.seed, device)
+        corpus = Corpus.of(graphs, experiment.seed, device)
+        experiment.model.observe(self.tables.relations, corpus.triples)
+        self.best = self.tables.to(device)
+        self.kept = {
+            axis: {name: torch.zeros_like(self.tables.table(axis)) for name in method.keeps}
+            for axis in method.shares
+        }
+        ends = {Axis.ENTITY: corpus.entity_ends.tolist(), Axis.RELATION: corpus.relation_ends.tolist()}
+        self.training = Training(
+            trainer,
+            self.tables,
+            corpus,
+            partial(method.objective, trainer),
+            {axis: partial(self._penalty, axis) for axis in method.shares} if method.penalises else None,
+            captured,
+        )
+        self.parts = {
+            name: {axis: slice(([0, *ends[axis]])[number], ends[axis][number]) for axis in Axis}
+            for number, name in enumerate(self.names)
+        }
+        self.sites, self.bests = {}, {}
+        for name, parts in self.parts.items():
+            self.sites[name] = Site(
+                name,
+                self.tables.part(parts[Axis.ENTITY], parts[Axis.RELATION]),
+                {
+                    axis: Shared(*(torch.from_numpy(ids).to(device) for ids in shared[name][axis]))
+                    for axis in Axis
+                },
+                {axis: {k: t[parts[axis]] for k, t in kept.items()} for axis, kept in self.kept.items()},
+            )
+            self.bests[name] = self.best.part(parts[Axis.ENTITY], parts[Axis.RELATION])
+        self.known = {
+            site: Known.from_graph(view.graph) for m in members.values() for site, view in m.views.items()
+        }
+
+    def _penalty(self, axis: Axis, rows: Tensor, by_site: BySite) -> Tensor:
+        return self.experiment.method.penalty(rows, self.kept[axis], by_site)
+
+    def fit(self, names: Sequence[str], round: int) -> dict[str, float]:
+        """Train some members for a round, counted from 1; each one's mean loss."""
+        epochs = self.experiment.trainer.epochs
+        chosen = [self.names.index(name) for name in names]
+        self.training.choose(chosen)
+        if self.experiment.method.restart:
+            self.training.restart()
+        losses = self.training.run((round - 1) * epochs).tolist()
+        return {self.names[i]: losses[i] for i in chosen}
+
+    def visits(self, names: Sequence[str]) -> int:
+        """How many statements a round of these members trains on, counted once per epoch and side."""
+        trainer = self.experiment.trainer
+        return sum(len(self.members[n].graph.train) for n in names) * trainer.epochs * len(trainer.turns)
+
+    def measure(self, name: str, tables: Tables, split: Split) -> SiteMetrics:
+        """By whose statements -> side (head, tail, both) -> metric."""
+        found = {}
+        for site, view in self.members[name].views.items():
+            ranks = rank(view.of(tables), view.graph.split(split), self.known[site], site=site)
+            found[site] = {"both": metrics(ranks)} | {str(side): metrics(ranks, side=side) for side in Side}
+        return found
+
+    def state(self, name: str) -> dict[str, Tensor]:
+        """Views of what one member has: the same whoever it is stacked with, and on whatever device."""
+        number, parts = self.names.index(name), self.parts[name]
+        whole = {
+            f"{prefix}.{axis}": (axis, tables.table(axis))
+            for prefix, tables in (("tables", self.tables), ("best", self.best))
+            for axis in Axis
+        }
+        whole |= {f"kept.{axis}.{k}": (axis, t) for axis, of in self.kept.items() for k, t in of.items()}
+        state = {key: table[parts[axis]] for key, (axis, table) in whole.items()}
+        if not self.experiment.method.restart:
+            moments = self.training.state()
+            state["steps"] = moments.pop("steps")[number : number + 1]
+            for key, moment in moments.items():
+                state[f"training.{key}"] = moment[parts[Axis(key.partition(".")[0])]]
+        return state
+
+    def load_state(self, name: str, state: Mapping[str, Tensor]) -> None:
+        for key, tensor in self.state(name).items():
+            tensor.copy_(state[key])
+
+
+def stacks(
+    experiment: Experiment, members: Mapping[str, Member], device: torch.device, stacked: bool, captured: bool
+) -> list[Stack]:
+    """All members in as few stacks as is fast: one on a GPU, on a CPU those that its cache holds together."""
+    shared = alignments({name: member.graph for name, member in members.items()})
+    width = experiment.model.width(Axis.ENTITY)
+    rows = np.array([member.graph.n_entities for member in members.values()])
+    limit = (1 << 62 if device.type == "cuda" else CACHE // (4 * width)) if stacked else 0
+    names = list(members)
+    return [
+        Stack(experiment, {name: members[name] for name in names[start:end]}, shared, device, captured)
+        for start, end in _groups(rows.tolist(), limit)
+    ]
+
+
+def _groups(rows: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:
+    """Neighbours whose rows are at most `limit` together; one with more is a group of its own."""
+    starts, total = [], limit + 1
+    for number, count in enumerate(rows):
+        if total + count > limit:
+            starts.append(number)
+            total = 0
+        total += count
+    return pairwise([*starts, len(rows)])
+
+
+def _keys(names: Names) -> Ids:
+    return name_keys(names).view(np.int64)

@@ -1,0 +1,91 @@
+"""Commands as a user runs them, and a federation that is small enough to run them on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from typer.testing import CliRunner, Result
+
+from fedkge.cli.main import app
+
+LINE = [sys.executable, "-c", "from fedkge.cli.main import main; main()"]
+ENVIRONMENT = {**os.environ, "NUMBA_NUM_THREADS": "1"}
+CONFIG = """
+rounds = 6
+data     = { path = "federation" }
+model    = { name = "transe", dim = 6, margin = 4.0 }
+trainer  = { epochs = 1, batch_size = 64, negatives = 4, lr = 2e-2 }
+evaluate = { every = 2, patience = 0 }
+"""
+
+
+def write_site(folder: Path, seed: int, relations: str) -> None:
+    """A graph over e0 .. e19 whose valid and test are of the same kind as train."""
+    random = np.random.default_rng(seed)
+    rows = np.unique(random.integers(0, [20, len(relations), 20], (220, 3)), axis=0)
+    rows = random.permutation(rows)
+    ends = {"train": rows[40:], "valid": rows[:20], "test": rows[20:40]}
+    folder.mkdir(parents=True)
+    for split, triples in ends.items():
+        lines = [f"e{h}\t{relations[r]}\te{t}\n" for h, r, t in triples]
+        (folder / f"{split}.tsv").write_text("".join(lines))
+
+
+def write_home(home: Path) -> None:
+    """A federation of two sites that share entities and a relation, and an experiment on it."""
+    write_site(home / "federation" / "north", 0, "ab")
+    write_site(home / "federation" / "south", 1, "bcd")
+    (home / "tiny.toml").write_text(CONFIG)
+
+
+def process(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The command as a process of its own."""
+    return subprocess.run(
+        [*LINE, *arguments], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+
+
+def started(*arguments: object) -> subprocess.Popen[str]:
+    """The same, under way."""
+    line = [*LINE, *map(str, arguments)]
+    return subprocess.Popen(line, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def fedkge(*arguments: object) -> Result:
+    """The command in this process, which is ten times faster."""
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def answer(*arguments: object) -> Any:
+    """What the command prints as JSON, which is all that it prints."""
+    found = fedkge(*arguments, "--json")
+    assert found.exit_code == 0, found.output
+    return json.loads(found.stdout)
+
+
+def refused(*arguments: object) -> str:
+    """The one line on standard error of a command that exits with 2."""
+    found = fedkge(*arguments)
+    assert found.exit_code == 2, found.output
+    assert found.stdout == ""
+    (line,) = found.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line.removeprefix("error: ")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def summary_of(run: Path | str) -> dict[str, Any]:
+    return json.loads((Path(run) / "summary.json").read_text())
+
+
+def journal_of(run: Path | str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (Path(run) / "run.jsonl").read_text().splitlines()]

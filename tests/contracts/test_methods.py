@@ -1,0 +1,216 @@
+"""What every federated method must do, whatever it computes: one test per promise, over the registry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedkge.config import to_toml
+from fedkge.exchange.rows import HUB, Envelope
+from fedkge.exchange.wire import decode, encode, length
+from fedkge.graphs.graph import Axis
+from fedkge.methods import METHODS
+from fedkge.parties import SiteParty
+from fedkge.runtimes.experiment import Experiment
+from fedkge.runtimes.inprocess import Federated, Progress, Simulation
+from small_federations import (
+    assert_same,
+    differ,
+    experiment,
+    federated,
+    ignore,
+    played,
+    rows,
+    small_federation,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*left out of the pooled train")
+
+SITES = small_federation(relations_in_common=True)
+HARD = {  # everything at once: some sites, some late, some lost, coded with memory
+    "participation": {"fraction": 0.7, "quorum": 0.5, "late": "use", "dropout": 0.2},
+    "codec": {"name": "int8"},
+    "rounds": 8,
+}
+
+
+@pytest.fixture(params=list(METHODS))
+def method(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return {"name": request.param}
+
+
+def exchanges(method: dict[str, Any]) -> bool:
+    return bool(experiment(method=method).method.shares)
+
+
+def test_its_class_says_what_it_is(method: dict[str, Any]) -> None:
+    cls = METHODS[method["name"]]
+    assert cls.__doc__
+    assert not cls.__doc__.startswith(f"{cls.__name__}("), "a docstring of its own"
+
+
+def test_its_configuration_is_complete_and_parses_to_itself(method: dict[str, Any]) -> None:
+    import tomllib
+
+    one = experiment(method=method)
+    assert Experiment.parse(tomllib.loads(to_toml(one.config()))) == one
+
+
+@pytest.mark.parametrize("hard", [{}, HARD], ids=["plain", "hard"])
+def test_stacked_is_site_by_site(
+    tmp_path: Path, method: dict[str, Any], hard: dict[str, Any], device: torch.device
+) -> None:
+    alone = played(
+        tmp_path / "alone", SITES, how=Simulation(stacked=False), device=device, method=method, **hard
+    )
+    stacked = played(tmp_path / "stacked", SITES, device=device, method=method, **hard)
+    assert len(alone.stacks) == len(alone.members)
+    assert len(stacked.stacks) == 1
+    if device.type == "cpu":
+        assert_same(alone, stacked)
+    else:
+        a, b = rows(alone), rows(stacked)
+        for name in a:
+            torch.testing.assert_close(a[name], b[name], rtol=1e-3, atol=1e-3)
+
+
+def test_the_order_of_sites_does_not_matter(tmp_path: Path, method: dict[str, Any]) -> None:
+    if method["name"] == "collective":
+        pytest.skip("pooled rows follow the order of sites")
+    forth = played(tmp_path / "forth", SITES, method=method)
+    back = played(tmp_path / "back", dict(reversed(SITES.items())), method=method)
+    assert_same(forth, back)
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("after", [1, 2, 3, 5])
+@pytest.mark.parametrize("hard", [{}, HARD], ids=["plain", "hard"])
+def test_a_run_goes_on_where_it_stopped(
+    tmp_path: Path, method: dict[str, Any], after: int, hard: dict[str, Any]
+) -> None:
+    options = {"method": method, "rounds": 8, **hard}
+    whole = played(tmp_path / "whole", SITES, how=Simulation(save_every=0), **options)
+
+    def stop(progress: Progress) -> None:
+        if progress.round == after + 1:
+            raise Stopped
+
+    broken = federated(tmp_path / "broken", SITES, how=Simulation(save_every=0), **options)
+    with pytest.raises(Stopped):
+        broken.play(stop)
+    resumed = federated(tmp_path / "broken", SITES, how=Simulation(save_every=0), **options)
+    assert resumed.hub.round == after
+    resumed.play(ignore)
+    assert_same(whole, resumed)
+    assert resumed.traffic.summary() == whole.traffic.summary()
+    assert resumed.hub.stopping == whole.hub.stopping
+
+
+def test_another_seed_gives_other_tables(tmp_path: Path, method: dict[str, Any]) -> None:
+    assert differ(
+        played(tmp_path / "0", SITES, method=method),
+        played(tmp_path / "1", SITES, method=method, seed=1),
+    )
+
+
+def letters(run: Federated) -> list[Envelope]:
+    """Everything that is delivered while the run plays."""
+    seen: list[Envelope] = []
+    count = run.traffic.count
+
+    def record(letter: Envelope, again: bool = False) -> None:
+        seen.append(letter)
+        count(letter, again)
+
+    run.traffic.count = record  # type: ignore[method-assign]
+    run.play(ignore)
+    return seen
+
+
+def test_only_rows_that_are_shared_leave_a_site(tmp_path: Path, method: dict[str, Any]) -> None:
+    run = federated(tmp_path, SITES, method=method)
+    everything = letters(run)
+    for letter in everything:
+        if letter.recipient != HUB:
+            continue
+        assert letter.kind in ("join", "upload", "metrics")
+        if letter.kind == "metrics":
+            assert not letter.body
+    for name, stack in run.stack_of.items():
+        site = stack.sites[name]
+        for axis in Axis:
+            names = (
+                run.members[name].graph.entities if axis is Axis.ENTITY else run.members[name].graph.relations
+            )
+            held_by = [
+                set(other.graph.entities if axis is Axis.ENTITY else other.graph.relations)
+                for other_name, other in run.members.items()
+                if other_name != name
+            ]
+            expected = [i for i, thing in enumerate(names) if any(thing in others for others in held_by)]
+            assert sorted(site.shared[axis].local.tolist()) == expected
+        sent = [e for e in everything if e.sender == name and e.kind == "upload"]
+        for letter in sent:
+            for axis in Axis:
+                values = letter.body.get(f"{axis}.values")
+                shared = axis in run.experiment.method.shares
+                assert (values is not None) == (shared and len(site.shared[axis].ids) > 0)
+                if values is not None:
+                    assert len(values) <= len(site.shared[axis].ids)
+
+
+def test_letters_survive_the_wire_and_weigh_what_was_counted(tmp_path: Path, method: dict[str, Any]) -> None:
+    run = federated(tmp_path, SITES, method=method, codec={"name": "int8"})
+    everything = letters(run)
+    total = 0
+    for letter in everything:
+        again = decode(encode(letter))
+        assert (again.sender, again.recipient, again.kind, again.round) == (
+            letter.sender,
+            letter.recipient,
+            letter.kind,
+            letter.round,
+        )
+        assert again.body.keys() == letter.body.keys()
+        assert all(torch.equal(again.body[name], letter.body[name]) for name in letter.body)
+        assert len(encode(letter)) == length(letter)
+        total += length(letter)
+    summary = run.traffic.summary()
+    counted = summary["up_bytes"] + summary["down_bytes"]
+    assert counted == (total if exchanges(method) else 0)
+    assert sum(r["up_bytes"] + r["down_bytes"] for r in summary["per_round"]) == counted
+
+
+def test_a_site_on_its_own_behind_the_wire_ends_with_the_same_tables(
+    tmp_path: Path, method: dict[str, Any]
+) -> None:
+    """Bytes in, bytes out, every party called by `receive` alone, as a network runtime does it."""
+    together = played(tmp_path / "together", SITES, method=method)
+    apart = federated(tmp_path / "apart", SITES, method=method, how=Simulation(stacked=False))
+    parties: dict[str, Any] = {HUB: apart.hub, **apart.sites}
+    post = [encode(letter) for site in apart.sites.values() for letter in site.open()]
+    while post:
+        letter = decode(post.pop(0))
+        party = parties[letter.recipient]
+        assert isinstance(party, SiteParty) or letter.recipient == HUB
+        post += [encode(answer) for answer in party.receive(letter)]
+    assert apart.hub.phase == "done"
+    assert_same(together, apart)
+
+
+def test_sites_that_are_not_asked_stay_as_they_are(tmp_path: Path, method: dict[str, Any]) -> None:
+    run = federated(tmp_path, SITES, method=method, rounds=1, participation={"fraction": 0.34})
+    before = rows(run)
+    run.play(ignore)
+    asked = run.hub._asked
+    assert len(asked) == 1
+    for name, tensor in rows(run).items():
+        kind, site, _ = name.split()
+        if kind == "now":
+            assert torch.equal(tensor, before[name]) == (site not in asked), name

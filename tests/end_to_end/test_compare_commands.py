@@ -1,0 +1,171 @@
+"""`fedkge compare` and `report`: one experiment by several methods, side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commands import CONFIG, answer, fedkge, files, refused, summary_of
+from fedkge.config import read_toml
+
+pytest.importorskip("numba")
+pytestmark = pytest.mark.usefixtures("here")
+
+SHORT = ("--set", "rounds=2")
+
+
+def test_compare(tmp_path: Path) -> None:
+    line = ("compare", "tiny.toml", "--method", "single, collective,fede", "--out", tmp_path / "all", *SHORT)
+    found = answer(*line)
+    methods = ("single", "collective", "fede")
+    summaries = {method: summary_of(tmp_path / "all" / method) for method in methods}
+    rows = {row["site"]: row for row in found["sites"]}
+    for site in ("north", "south"):
+        mrr = {method: summaries[method]["sites"][site]["metrics"]["test"]["mrr"] for method in methods}
+        assert {method: rows[site][method] for method in methods} == mrr
+        assert rows[site]["fede − single"] == pytest.approx(mrr["fede"] - mrr["single"])
+    sent = {row["run"]: row["up_bytes"] for row in found["methods"]}
+    assert sent == {"single": 0, "collective": 0, "fede": summaries["fede"]["traffic"]["up_bytes"]}
+    assert sent["fede"] > 0
+    assert found["report"] == str(tmp_path / "all" / "report.html")
+    assert Path(found["report"]).is_file()
+    assert list(summaries["collective"]["courses"]) == ["collective"]
+    budgets = [summary["budget"] for summary in summaries.values()]
+    assert budgets == [budgets[0]] * 3
+    before = files(tmp_path / "all" / "fede")
+    assert answer(*line, "--resume") == found
+    assert files(tmp_path / "all" / "fede") == before  # what is done is not repeated
+
+
+def test_compare_for_people(tmp_path: Path) -> None:
+    line = ("compare", "tiny.toml", "--method", "single,fedep", "--out", tmp_path / "both", *SHORT)
+    shown = fedkge(*line)
+    assert shown.exit_code == 0, shown.output
+    rows = {row["site"]: row for row in answer(*line, "--resume")["sites"]}
+    for row in rows.values():
+        assert f"{row['fedep']:.4f} ({row['fedep − single']:+.3f})" in shown.stdout
+    gains = sum(rows[site]["fedep − single"] > 0 for site in ("north", "south"))
+    losses = sum(rows[site]["fedep − single"] < 0 for site in ("north", "south"))
+    lose = "loses" if losses == 1 else "lose"
+    assert f"fedep: {gains} of 2 sites gain, {losses} {lose}" in shown.stdout
+    assert "in brackets, against every site alone" in shown.stdout
+    assert f"report: {tmp_path / 'both' / 'report.html'}" in shown.stdout
+    assert shown.stderr == ""
+    alone = fedkge(
+        "compare", "tiny.toml", "--method", "fedep", "--out", tmp_path / "both", *SHORT, "--resume"
+    )
+    assert "in brackets" not in alone.stdout
+
+
+def test_seeds_of_methods(tmp_path: Path) -> None:
+    line = ("compare", "tiny.toml", "--method", "single,fede", "--seeds", "0,1", "--out", tmp_path / "all")
+    found = answer(*line, *SHORT)
+    assert sorted(path.parent.relative_to(tmp_path) for path in tmp_path.rglob("config.toml")) == [
+        Path("all") / method / seed for method in ("fede", "single") for seed in ("seed-0", "seed-1")
+    ]
+    mrr = [
+        summary_of(tmp_path / "all" / "fede" / seed)["metrics"]["test"]["mrr"]
+        for seed in ("seed-0", "seed-1")
+    ]
+    whole = found["sites"][-1]
+    assert whole["fede"] == pytest.approx(sum(mrr) / 2)
+    assert whole["fede_std"] == pytest.approx(abs(mrr[0] - mrr[1]) / 2**0.5)
+    shown = fedkge(*line, *SHORT, "--resume")
+    assert f"{whole['fede']:.4f} ± {whole['fede_std']:.4f}" in shown.stdout
+
+
+def test_with_resume_other_methods_join(tmp_path: Path) -> None:
+    line = ("compare", "tiny.toml", "--out", tmp_path / "all", *SHORT)
+    answer(*line, "--method", "single")
+    before = files(tmp_path / "all" / "single")
+    found = fedkge(*line, "--method", "single,fedep", "--resume")
+    assert found.exit_code == 0, found.output
+    assert found.stderr == f"note: {tmp_path / 'all'}: 1 of 2 runs are done, 0 to go on with, 1 new\n"
+    assert files(tmp_path / "all" / "single") == before
+    assert summary_of(tmp_path / "all" / "fedep")["method"] == "fedep"
+
+
+def test_options_go_to_the_methods_that_have_them(tmp_path: Path) -> None:
+    (tmp_path / "prox.toml").write_text(CONFIG + '[method]\nname = "fedprox"\nmu = 0.25\nshare = "both"\n')
+    answer(
+        *("compare", tmp_path / "prox.toml", "--method", "single,fedep,fedprox,fedec", "--out", tmp_path),
+        *("--set", "method.temperature=0.5", "--set", "method.restart=false", *SHORT),
+    )
+    given = {
+        method: read_toml(tmp_path / method / "config.toml")["method"]
+        for method in ("single", "fedep", "fedprox", "fedec")
+    }
+    assert given["single"] == {"name": "single", "restart": False}
+    assert (given["fedep"]["share"], given["fedep"]["restart"]) == ("both", False)
+    assert "mu" not in given["fedep"]
+    assert (given["fedprox"]["share"], given["fedprox"]["mu"]) == ("both", 0.25)
+    assert "temperature" not in given["fedprox"]
+    assert (given["fedec"]["mu"], given["fedec"]["temperature"]) == (0.25, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "message"),
+    [
+        ("single,colective", [], "--method method.name: no method is named 'colective'; did you mean 'coll"),
+        ("colective", [], "--method method.name: no method is named 'colective'; did you mean 'collective'?"),
+        (",", [], "--method: expected a list, as in single,fede, got ','"),
+        ("single,single", [], "--method: single stands twice"),
+        (
+            "fedep,fedprox",
+            ["method.mue=1"],
+            "--set method.mue: no such option of fedep, fedprox; did you mean 'mu'? (known: absent, mu, res",
+        ),
+        ("single,fedep", ["method.mu=1"], "--set method.mu: no such option of single, fedep (known: absent,"),
+        ("fedep,fedprox", ["method.mu=-1"], "--set method.mu: expected at least 0, got -1.0"),
+        ("fedep,fedprox", ["trainer.lrr=1"], "--set trainer.lrr: no such option; did you mean 'lr'?"),
+    ],
+)
+def test_compare_refuses_before_it_trains(
+    method: str, given: list[str], message: str, tmp_path: Path
+) -> None:
+    options = [part for one in given for part in ("--set", one)]
+    said = refused("compare", "tiny.toml", "--method", method, "--out", tmp_path / "all", *options)
+    assert said.startswith(message)
+    assert not (tmp_path / "all").exists()
+
+
+def test_options_of_the_file_that_no_method_has(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text(CONFIG + '[method]\nname = "fedprox"\nmue = 0.25\n')
+    said = refused("compare", tmp_path / "x.toml", "--method", "fedep,fedprox", "--out", tmp_path / "all")
+    assert said.startswith(f"{tmp_path / 'x.toml'}: method.mue: no such option of fedep, fedprox; did you")
+
+
+def test_a_folder_that_is_a_run(tmp_path: Path) -> None:
+    answer("run", "tiny.toml", "--out", tmp_path / "run", *SHORT)
+    said = refused("compare", "tiny.toml", "--method", "single", "--out", tmp_path / "run", *SHORT)
+    assert said == f"{tmp_path / 'run'}: holds a run already; choose another folder for several runs"
+    said = refused("compare", "tiny.toml", "--method", "run", "--out", tmp_path, *SHORT)
+    assert said.startswith("--method method.name: no method is named 'run'")
+
+
+def test_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
+    """row-adam leaves rows alone that FedProx would pull."""
+    line = ("compare", "tiny.toml", "--method", "fedprox,fedep", "--out", tmp_path / "all", *SHORT)
+    found = fedkge(*line, "--set", "trainer.optimizer=row-adam")
+    assert found.exit_code == 2, found.output
+    assert found.stderr.startswith(
+        f"error: {tmp_path / 'all' / 'fedprox'}: trainer.optimizer: row-adam steps"
+    )
+    assert "fedep" in found.stdout
+    assert (tmp_path / "all" / "fedep" / "summary.json").exists()
+    said = fedkge("run", "tiny.toml", "--out", tmp_path / "one", "--set", "method.name=fedprox", *SHORT)
+    assert said.exit_code == 0, said.output
+
+
+def test_report(tmp_path: Path) -> None:
+    answer("compare", "tiny.toml", "--method", "single,fede", "--seeds", "0,1", "--out", tmp_path, *SHORT)
+    found = answer("report", tmp_path, "--out", tmp_path / "page.html")
+    assert (tmp_path / "page.html").is_file()
+    assert [(row["run"], row["seeds"]) for row in found["metrics"]] == [("single", 2), ("fede", 2)]
+    apart = answer("report", tmp_path / "single", tmp_path / "fede", "--out", tmp_path / "page.html")
+    assert apart == found
+    shown = fedkge("report", tmp_path)
+    assert shown.exit_code == 0, shown.output
+    assert f"report: {tmp_path / 'report.html'}" in shown.stdout
+    assert "fede: " in shown.stdout

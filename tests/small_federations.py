@@ -1,0 +1,102 @@
+"""Federations of three small sites, and runs of them in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedkge.graphs.graph import Axis, Federation, Graph, Names
+from fedkge.runtimes.experiment import Experiment
+from fedkge.runtimes.folder import RunFolder
+from fedkge.runtimes.inprocess import Federated, Progress, Simulation
+
+CONFIG: dict[str, Any] = {
+    "rounds": 4,
+    "data": {"name": "made up"},
+    "model": {"name": "transe", "dim": 8},
+    "trainer": {"epochs": 2, "batch_size": 16, "negatives": 4, "lr": 0.01},
+    "evaluate": {"every": 2, "patience": 0},
+}
+
+
+def small_graph(
+    seed: int, entities: list[str], relations: list[str], statements: int, held_out: int = 6
+) -> Graph:
+    """Random statements over the named things, split; things that no statement uses are left in."""
+    random = np.random.default_rng(seed)
+    n, m = len(entities), len(relations)
+    triples = np.unique(random.integers(0, [n, m, n], (statements, 3)), axis=0)
+    triples = random.permutation(triples)
+    parts = np.split(triples, [len(triples) - 2 * held_out, len(triples) - held_out])
+    return Graph(Names(entities), Names(relations, Axis.RELATION), *parts)
+
+
+def small_federation(relations_in_common: bool = False) -> dict[str, Graph]:
+    """Sites of unlike sizes; e10..e19 are at all three, some at two, and some at one only."""
+    spans = {"a": (0, 20), "b": (10, 40), "c": (10, 24)}
+    sizes = {"a": 70, "b": 150, "c": 45}
+    graphs = {}
+    for number, (site, (start, end)) in enumerate(spans.items()):
+        prefix = "" if relations_in_common else f"{site}."
+        names = [f"e{i}" for i in range(start, end)]
+        graphs[site] = small_graph(number, names, [f"{prefix}r{k}" for k in range(3)], sizes[site])
+    return graphs
+
+
+def experiment(**changes: Any) -> Experiment:
+    """The small experiment with some parts replaced; tables are merged key by key."""
+    config = dict(CONFIG)
+    for name, value in changes.items():
+        old = config.get(name)
+        config[name] = {**old, **value} if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return Experiment.parse(config)
+
+
+def federated(
+    path: Path,
+    federation: Federation,
+    how: Simulation = Simulation(),  # noqa: B008
+    device: str | torch.device = "cpu",
+    **changes: Any,
+) -> Federated:
+    """A federation in a new folder, or in one that an interrupted run of it left."""
+    one = experiment(**changes)
+    folder = RunFolder.create(path, one, resume=(path / "config.toml").exists())
+    return Federated(one, one.align.apply(federation).federation, folder, torch.device(device), how)
+
+
+def played(path: Path, federation: Federation, **options: Any) -> Federated:
+    run = federated(path, federation, **options)
+    run.play(ignore)
+    return run
+
+
+def ignore(progress: Progress) -> None:
+    pass
+
+
+def rows(run: Federated) -> dict[str, Tensor]:
+    """Every site's tables and what it kept, by name."""
+    found = {}
+    for name, stack in run.stack_of.items():
+        for kind, tables in (("now", stack.sites[name].tables), ("best", stack.bests[name])):
+            for axis in Axis:
+                found[f"{kind} {name} {axis}"] = tables.table(axis).clone()
+    return found
+
+
+def assert_same(first: Federated, second: Federated) -> None:
+    a, b = rows(first), rows(second)
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+def differ(first: Federated, second: Federated) -> bool:
+    a, b = rows(first), rows(second)
+    return any(not torch.equal(a[name], b[name]) for name in a)

@@ -1,0 +1,244 @@
+"""The hub with scripted sites: quorums, late and lost answers, bad uploads, stopping."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from fedkge.errors import ConfigError, FedkgeError
+from fedkge.exchange.codec import Float32
+from fedkge.exchange.rows import HUB, Envelope
+from fedkge.graphs.graph import Axis
+from fedkge.methods.base import Method
+from fedkge.methods.fede import FedE
+from fedkge.methods.fedep import FedEP
+from fedkge.methods.single import Single
+from fedkge.parties import HubParty, Participation, Plan
+from fedkge.parties.hub import VOID
+from fedkge.training import Stopping
+
+SITES = ("a", "b", "c")
+IDS = torch.tensor([0, 1])
+
+
+def hub(method: Method | None = None, rounds: int = 20, every: int = 100, **participation: Any) -> HubParty:
+    plan = Plan(rounds, every, Stopping(patience=2))
+    widths = {Axis.ENTITY: 2, Axis.RELATION: 2}
+    return HubParty(method or FedEP(), SITES, Float32(), widths, Participation(**participation), plan)
+
+
+def join(at: HubParty) -> dict[str, Envelope]:
+    body = {"entity.ids": IDS}
+    letters = [letter for site in SITES for letter in at.receive(Envelope(site, HUB, "join", 0, body))]
+    return {letter.recipient: letter for letter in letters}
+
+
+def upload(site: str, round: int, value: float) -> Envelope:
+    return Envelope(site, HUB, "upload", round, {"entity.values": torch.full((2, 2), value)})
+
+
+def metrics(site: str, round: int, mrr: float) -> Envelope:
+    found = {"mrr": mrr, "mr": 1.0, **{f"hits@{k}": 0.0 for k in (1, 3, 5, 10)}, "count": 10}
+    return Envelope(site, HUB, "metrics", round, note={"metrics": {site: found}})
+
+
+def mean(letter: Envelope) -> float:
+    return float(letter.body["entity.values"][0, 0])
+
+
+def events(at: HubParty, kind: str) -> list[dict[str, Any]]:
+    return [event for event in at.events if event["event"] == kind]
+
+
+def test_it_begins_when_everyone_has_joined_and_sends_no_rows_then() -> None:
+    at = hub()
+    assert at.receive(Envelope("a", HUB, "join", 0, {"entity.ids": IDS})) == []
+    assert at.receive(Envelope("b", HUB, "join", 0, {"entity.ids": IDS})) == []
+    letters = at.receive(Envelope("c", HUB, "join", 0, {"entity.ids": IDS}))
+    assert [(e.recipient, e.kind, e.round, dict(e.body)) for e in letters] == [
+        (site, "train", 1, {}) for site in SITES
+    ]
+
+
+def test_a_round_waits_for_all_and_answers_each_with_the_mean() -> None:
+    at = hub()
+    join(at)
+    assert at.receive(upload("a", 1, 1.0)) == at.receive(upload("c", 1, 2.0)) == []
+    letters = at.receive(upload("b", 1, 6.0))
+    assert [(e.recipient, e.kind, e.round, mean(e)) for e in letters] == [
+        (site, "train", 2, 3.0) for site in SITES
+    ]
+    assert all(letter.note == {"taken": 1} for letter in letters)
+
+
+@pytest.mark.parametrize("late", ["refuse", "use"])
+def test_the_round_closes_at_the_quorum_and_a_late_answer_is_never_mixed_into_it(late: str) -> None:
+    at = hub(quorum=0.6, late=late)
+    join(at)
+    at.receive(upload("a", 1, 1.0))
+    letters = at.receive(upload("b", 1, 3.0))  # two of three are the quorum
+    assert {e.recipient: mean(e) for e in letters} == dict.fromkeys(SITES, 2.0)
+    assert events(at, "round")[0]["participants"] == ["a", "b"]
+    assert events(at, "round")[0]["late"] == ["c"]
+    assert at.receive(upload("c", 1, 100.0)) == []
+    (event,) = events(at, "late")
+    assert (event["site"], event["round"], event["used"]) == ("c", 1, late == "use")
+    at.receive(upload("a", 2, 1.0))
+    letters = {e.recipient: e for e in at.receive(upload("b", 2, 3.0))}
+    assert mean(letters["a"]) == (pytest.approx(104 / 3) if late == "use" else 2.0)
+    assert letters["c"].note["taken"] == (1 if late == "use" else 0)
+
+
+def test_a_newer_answer_replaces_a_late_one_that_waits() -> None:
+    at = hub(quorum=0.6, late="use")
+    join(at)
+    at.receive(upload("a", 1, 1.0))
+    at.receive(upload("b", 1, 1.0))
+    at.receive(upload("c", 1, 100.0))
+    at.receive(upload("c", 2, 4.0))
+    letters = at.receive(upload("a", 2, 2.0))
+    assert mean(letters[0]) == 3.0
+
+
+def test_time_is_up_without_a_quorum_and_nothing_is_mixed() -> None:
+    at = hub()
+    join(at)
+    at.receive(upload("a", 1, 5.0))
+    letters = at.expire(1)
+    assert [(e.recipient, e.round, dict(e.body)) for e in letters] == [(site, 2, {}) for site in SITES]
+    assert events(at, "round")[0]["void"]
+    assert {e.recipient: e.note for e in letters} == {"a": {"taken": 0}, "b": {}, "c": {}}
+    assert at.expire(1) == [], "of a round that is over"
+
+
+def test_it_gives_up_when_the_quorum_is_never_reached() -> None:
+    at = hub(rounds=100)
+    join(at)
+    for _ in range(VOID - 1):
+        assert at.expire(at.round)
+    with pytest.raises(FedkgeError, match="0 of 3 sites answered, 3 were needed"):
+        at.expire(at.round)
+
+
+BAD = {
+    "nan": {"entity.values": torch.full((2, 2), float("nan"))},
+    "infinite": {"entity.values": torch.tensor([[1.0, float("inf")], [1.0, 1.0]])},
+    "width": {"entity.values": torch.ones(2, 3)},
+    "rows": {"entity.values": torch.ones(3, 2)},
+    "axis": {"relation.values": torch.ones(2, 2)},
+    "dtype": {"entity.values": torch.ones(2, 2, dtype=torch.float64)},
+}
+
+
+@pytest.mark.parametrize("body", BAD.values(), ids=BAD.keys())
+def test_a_bad_upload_is_refused_and_the_others_go_on(body: dict[str, torch.Tensor]) -> None:
+    at = hub()
+    join(at)
+    at.receive(upload("a", 1, 1.0))
+    at.receive(Envelope("b", HUB, "upload", 1, body))
+    letters = {e.recipient: e for e in at.receive(upload("c", 1, 3.0))}
+    assert mean(letters["b"]) == 2.0
+    assert letters["b"].note == {"taken": 0}
+    (event,) = events(at, "refused")
+    assert event["site"] == "b"
+    assert events(at, "round")[0]["refused"] == {"b": event["why"]}
+
+
+def test_only_bad_uploads_make_a_void_round() -> None:
+    at = hub()
+    join(at)
+    for site in SITES:
+        letters = at.receive(Envelope(site, HUB, "upload", 1, BAD["nan"]))
+    assert [e.round for e in letters] == [2, 2, 2]
+    assert events(at, "round")[0]["void"]
+
+
+def test_who_was_not_asked_or_answers_twice_is_refused() -> None:
+    at = hub(fraction=0.67, quorum=1.0)
+    join(at)
+    (other,) = set(SITES) - set(at._asked)
+    first, second = at._asked
+    at.receive(upload(first, 1, 1.0))
+    at.receive(upload(other, 1, 50.0))
+    at.receive(upload(first, 1, 70.0))
+    at.receive(upload(second, 1, 3.0))
+    assert float(at.hub.memory["mean.entity"][0, 0]) == 2.0
+    assert [event["site"] for event in events(at, "refused")] == [other, first]
+
+
+def test_strangers_and_unknown_kinds_are_errors() -> None:
+    at = hub()
+    with pytest.raises(FedkgeError, match="no site of this federation"):
+        at.receive(Envelope("mallory", HUB, "join", 0))
+    with pytest.raises(FedkgeError, match="unknown kind 'gossip'"):
+        at.receive(Envelope("a", HUB, "gossip", 0))
+
+
+def validate(at: HubParty, mrr: dict[str, float]) -> dict[str, Envelope]:
+    """A round of uploads and one of metrics, from the sites that are still asked."""
+    number = at.round
+    for site in list(at._asked):
+        at.receive(upload(site, number, 1.0) if at.method.shares else Envelope(site, HUB, "upload", number))
+    letters = [letter for site in mrr for letter in at.receive(metrics(site, number, mrr[site]))]
+    return {letter.recipient: letter for letter in letters}
+
+
+def test_sites_together_stop_by_the_mean_and_learn_which_round_was_best() -> None:
+    at = hub(every=1)
+    join(at)
+    first = validate(at, {"a": 0.1, "b": 0.2, "c": 0.3})
+    assert all(letter.note.get("best") for letter in first.values())
+    second = validate(at, {"a": 0.3, "b": 0.0, "c": 0.1})  # better for a, worse on the whole
+    assert not any(letter.note.get("best") for letter in second.values())
+    third = validate(at, {"a": 0.0, "b": 0.0, "c": 0.1})
+    assert {letter.kind for letter in third.values()} == {"stop"}
+    assert at.phase == "done"
+    assert (at.stopping["all"].best_at, at.stopping["all"].last_at) == (1, 3)
+    assert next(event["mrr"] for event in events(at, "evaluate")) == pytest.approx(0.2)
+
+
+def test_sites_alone_stop_each_by_its_own() -> None:
+    at = hub(Single(), every=1)
+    for site in SITES:
+        at.receive(Envelope(site, HUB, "join", 0))
+    validate(at, {"a": 0.5, "b": 0.1, "c": 0.1})
+    validate(at, {"a": 0.4, "b": 0.2, "c": 0.2})
+    third = validate(at, {"a": 0.3, "b": 0.3, "c": 0.3})
+    assert {site: letter.kind for site, letter in third.items()} == {"a": "stop", "b": "train", "c": "train"}
+    assert at._asked == ["b", "c"]
+    fourth = validate(at, {"b": 0.4, "c": 0.1})
+    assert set(fourth) == {"b", "c"}
+    assert events(at, "evaluate")[-1]["sites"].keys() == {"b", "c"}
+
+
+def test_fede_has_its_answer_measured_and_does_not_send_it_twice() -> None:
+    at = hub(FedE(), every=1)
+    join(at)
+    at.receive(upload("a", 1, 1.0))
+    at.receive(upload("b", 1, 2.0))
+    measure = at.receive(upload("c", 1, 3.0))
+    assert [(e.kind, mean(e)) for e in measure] == [("measure", 2.0)] * 3
+    letters = [e for site in SITES for e in at.receive(metrics(site, 1, 0.1))]
+    assert [(e.kind, dict(e.body)) for e in letters] == [("train", {})] * 3
+
+
+def test_the_sites_asked_are_a_seeded_fraction_and_everyones_turn_comes() -> None:
+    some = Participation(fraction=0.4)
+    sites = [f"site {i}" for i in range(10)]
+    rounds = [some.asked(sites, 0, number) for number in range(1, 40)]
+    assert all(len(asked) == len(set(asked)) == 4 for asked in rounds)
+    assert rounds == [some.asked(list(reversed(sites)), 0, number) for number in range(1, 40)]
+    assert {site for asked in rounds for site in asked} == set(sites)
+    assert some.asked(sites, 1, 1) != some.asked(sites, 0, 1) or some.asked(sites, 1, 2) != rounds[1]
+    assert Participation(fraction=0.01).asked(sites, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"fraction": 0.0}, {"fraction": 1.1}, {"quorum": 0.0}, {"quorum": float("nan")}, {"dropout": 1.0}],
+)
+def test_shares_outside_their_range_are_errors(options: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        Participation(**options)
