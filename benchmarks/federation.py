@@ -39,7 +39,9 @@ WAYS = {
 
 
 def report(name: str, **values: Any) -> None:
-    print(json.dumps({"name": name, **values}), flush=True)
+    """Three digits are more than a machine repeats."""
+    rounded = {key: float(f"{x:.3g}") if isinstance(x, float) else x for key, x in values.items()}
+    print(json.dumps({"name": name, **rounded}), flush=True)
 
 
 def federated(
@@ -61,7 +63,7 @@ def sweep(run_: Federated, number: int) -> float:
 
 
 def ways(device: torch.device, turns: int, graphs: Federation, epochs: int) -> None:
-    """A round of R10's training, each way in turn; the first turn warms up and is not counted."""
+    """A round of R10's training, each way in turn, forth and back; the first two turns are not counted."""
     trainer = {**R10["trainer"], "epochs": epochs}
     with tempfile.TemporaryDirectory() as folder:
         runs = {
@@ -71,11 +73,12 @@ def ways(device: torch.device, turns: int, graphs: Federation, epochs: int) -> N
         }
         seconds: dict[str, list[float]] = {name: [] for name in runs}
         for turn in range(turns + 2):
-            for name, one in runs.items():
-                seconds[name].append(sweep(one, turn + 1))
+            for name in list(runs)[:: 1 if turn % 2 else -1]:
+                seconds[name].append(sweep(runs[name], turn + 1))
     median = {name: statistics.median(values[2:]) for name, values in seconds.items()}
     kind = "gpu-" if device.type == "cuda" else ""
-    common = {"seconds": median, "epochs": epochs}
+    common = {f"{name.replace(' ', '_').replace(',', '')}_s": value for name, value in median.items()}
+    common["epochs"] = epochs
     report(f"{kind}stacked", ratio=median["site by site"] / median["stacked"], **common)
     if kind:
         report("gpu-captured", ratio=median["site by site, not captured"] / median["stacked"], **common)
@@ -92,7 +95,8 @@ def whole(device: torch.device, rounds: int, graphs: Federation) -> None:
     kind = "gpu-" if device.type == "cuda" else ""
     # a round is what is left without ranking and checkpoints
     share = seconds["exchange"] / (seconds["train"] + seconds["exchange"])
-    report(f"{kind}federation", rounds=rounds, seconds=seconds, mrr=summary["metrics"]["test"]["mrr"])
+    parts = {f"{part}_s": value for part, value in seconds.items()}
+    report(f"{kind}federation", rounds=rounds, mrr=summary["metrics"]["test"]["mrr"], **parts)
     report(f"{kind}overhead", ratio=share, rounds=rounds)
 
 
