@@ -10,6 +10,7 @@ import torch
 from fedkge.errors import ConfigError, FedkgeError
 from fedkge.exchange.codec import Float32
 from fedkge.exchange.rows import HUB, Envelope
+from fedkge.exchange.select import Full
 from fedkge.graphs.graph import Axis
 from fedkge.methods.base import Method
 from fedkge.methods.fede import FedE
@@ -26,7 +27,7 @@ IDS = torch.tensor([0, 1])
 def hub(method: Method | None = None, rounds: int = 20, every: int = 100, **participation: Any) -> HubParty:
     plan = Plan(rounds, every, Stopping(patience=2))
     widths = {Axis.ENTITY: 2, Axis.RELATION: 2}
-    return HubParty(method or FedEP(), SITES, Float32(), widths, Participation(**participation), plan)
+    return HubParty(method or FedEP(), SITES, Float32(), Full(), widths, Participation(**participation), plan)
 
 
 def join(at: HubParty) -> dict[str, Envelope]:

@@ -19,7 +19,8 @@ from fedkge.graphs.graph import Axis
 
 Announced: TypeAlias = Mapping[Axis, Tensor]  #: int64 [n], strictly increasing: the ids one party shares
 
-WHERE = "where"
+WHERE, SUPPORT = "where", "support"
+COUNTS = (torch.uint8, torch.int16, torch.int32)  #: types of numbers of sites, the smallest that holds them
 RESIDUAL, PENDING, AT = "residual", "pending", "at"  #: names in a sender's memory
 
 
@@ -44,6 +45,8 @@ class Sender:
             at = self._positions(axis, rows.ids)
             if at is not None:
                 body[f"{axis}.{WHERE}"] = pack(at, len(self.announced[axis]))
+            if rows.support is not None:
+                body[f"{axis}.{SUPPORT}"] = rows.support.to(_holding(int(rows.support.max())))
             body |= {f"{axis}.{part}": tensor for part, tensor in self._code(axis, rows, at).items()}
         return body
 
@@ -128,10 +131,15 @@ class Sender:
 
 
 class Receiver:
-    """Reads updates that may come from anyone: whatever does not fit what was announced is a `DataError`."""
+    """Reads updates that may come from anyone: whatever does not fit what was announced is a `DataError`.
 
-    def __init__(self, codec: Codec, announced: Announced, widths: Mapping[Axis, int]) -> None:
-        self.codec, self.announced = codec, _checked(announced)
+    `supported`: whether rows may come as means over so many others, as a hub sends them.
+    """
+
+    def __init__(
+        self, codec: Codec, announced: Announced, widths: Mapping[Axis, int], supported: bool = False
+    ) -> None:
+        self.codec, self.announced, self.supported = codec, _checked(announced), supported
         self.widths = {axis: widths[axis] for axis in announced}
 
     def decode(self, body: Mapping[str, Tensor]) -> Update:
@@ -149,6 +157,12 @@ class Receiver:
         ids = self.announced[axis]
         if WHERE in code:
             ids = ids[unpack(code.pop(WHERE), len(ids), axis).to(ids.device)]
+        support = code.pop(SUPPORT, None) if self.supported else None
+        if support is not None and not (
+            support.dtype in COUNTS and support.shape == ids.shape and (support > 0).all()
+        ):
+            found = f"{support.dtype} {list(support.shape)}"
+            raise DataError(f"{axis}.{SUPPORT}: {found}, expected [{len(ids)}] numbers of sites, at least 1")
         try:
             values = self.codec.decode(code)
         except DataError as error:
@@ -159,14 +173,20 @@ class Receiver:
         least, most = torch.aminmax(values)  # both are NaN where anything is
         if not torch.isfinite(torch.stack([least, most])).all():
             raise DataError(f"{axis} rows: numbers that are infinite or NaN, expected finite ones")
-        return Rows(ids, values)
+        return Rows(ids, values, None if support is None else support.to(torch.int64))
+
+
+def _holding(largest: int) -> torch.dtype:
+    return next(dtype for dtype in COUNTS if largest <= torch.iinfo(dtype).max)
 
 
 def count_values(update: Update, announced: Announced) -> int:
-    """Numbers sent, as the papers count: rows x width, and one per announced row when not all are sent."""
+    """Numbers sent, as the papers count: rows x width, one per row that has a support, and one per announced
+    row when not all are sent.
+    """
     count = 0
     for axis, rows in update.items():
-        count += rows.values.numel()
+        count += rows.values.numel() + (0 if rows.support is None else len(rows))
         if 0 < len(rows) < len(announced[axis]):
             count += len(announced[axis])
     return count

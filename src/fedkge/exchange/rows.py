@@ -16,10 +16,14 @@ HUB = "hub"  #: the party that every site talks to; no site may have this name
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some rows of one table: `values[i]` belongs to the shared id `ids[i]`. Local ids never leave a site."""
+    """Some rows of one table: `values[i]` belongs to the shared id `ids[i]`. Local ids never leave a site.
+
+    With `support`, a row is the mean over that many *other* sites, to be merged with the receiver's own.
+    """
 
     ids: Tensor  # int64 [n], strictly increasing
     values: Tensor  # float [n, width]
+    support: Tensor | None = None  # int64 [n], at least 1
 
     def __post_init__(self) -> None:
         if self.ids.ndim != 1 or self.values.ndim != 2 or len(self.ids) != len(self.values):
@@ -29,7 +33,8 @@ class Rows:
         return len(self.ids)
 
     def __getitem__(self, where: Tensor) -> Rows:
-        return Rows(self.ids[where], self.values[where])
+        support = None if self.support is None else self.support[where]
+        return Rows(self.ids[where], self.values[where], support)
 
     def take(self, ids: Tensor) -> Rows:
         """The rows whose id is in `ids`."""
@@ -63,7 +68,8 @@ def named(prefix: str, update: Update) -> Memory:
     return {
         f"{prefix}.{axis}.{part}": getattr(rows, part)
         for axis, rows in update.items()
-        for part in ("ids", "values")
+        for part in ("ids", "values", "support")
+        if getattr(rows, part) is not None
     }
 
 
@@ -71,5 +77,7 @@ def update_under(prefix: str, tensors: Mapping[str, Tensor]) -> Update:
     """What `named` wrote."""
     found = under(prefix, tensors)
     return {
-        axis: Rows(found[f"{axis}.ids"], found[f"{axis}.values"]) for axis in Axis if f"{axis}.ids" in found
+        axis: Rows(found[f"{axis}.ids"], found[f"{axis}.values"], found.get(f"{axis}.support"))
+        for axis in Axis
+        if f"{axis}.ids" in found
     }

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedkge.exchange.rows import Memory, Rows, Update
+from fedkge.exchange.select import Selection
 from fedkge.graphs.graph import Axis, Federation, Graph, Ids
 from fedkge.models import Tables
 from fedkge.registry import Registry
@@ -45,6 +46,17 @@ class Site:
         """Replace rows that the site shares."""
         for axis, rows in update.items():
             self.tables.table(axis).index_copy_(0, self._local(axis, rows.ids), rows.values)
+
+    def merged(self, update: Update) -> Update:
+        """Rows with a support averaged with the site's own: `(P mean + E) / (1 + P)` (FedS, Eq. 4)."""
+        whole = {}
+        for axis, rows in update.items():
+            values = rows.values
+            if rows.support is not None:
+                own, others = self.tables.table(axis)[self._local(axis, rows.ids)], rows.support[:, None]
+                values = (others * values + own) / (1 + others)
+            whole[axis] = Rows(rows.ids, values)
+        return whole
 
     def overlay(self, update: Update) -> Tables:
         """A copy of the tables with some rows replaced."""
@@ -121,7 +133,7 @@ class Method:
 
     def adopt(self, site: Site, answer: Update) -> None:
         """Take over what the hub says; in the first round, and where nobody has sent rows yet, nothing."""
-        site.write(answer)
+        site.write(site.merged(answer))
 
     def objective(self, trainer: Trainer, tables: Tables, batch: Batch) -> Tensor:
         """The losses [b] of a batch, possibly of several sites, whose tables are laid one after another."""
@@ -137,6 +149,10 @@ class Method:
     def publish(self, site: Site) -> Update:
         """What leaves the site after training."""
         return {axis: site.read(axis) for axis in self.shares}
+
+    def selection(self, given: Selection) -> Selection:
+        """Which rows travel; a method may insist on a selection of its own."""
+        return given
 
     # At the hub.
 

@@ -48,23 +48,43 @@ class FedE(Method):
             rows = {site: update[axis] for site, update in uploads.items() if axis in update}
             if self.absent == "last":
                 rows = self._last(hub, axis, rows)
+            hub.memory = {k: t for k, t in hub.memory.items() if not k.startswith(f"sparse.{axis}.")}
             if rows:
-                self._average(hub, axis, rows)
+                total, owners = summed(rows, hub.size(axis))
+                self._average(hub, axis, total, owners)
+                if self.absent == "out" and self._is_sparse(hub, axis, rows):
+                    self._keep_sums(hub, axis, rows, total, owners)
+
+    def _is_sparse(self, hub: Hub, axis: Axis, rows: Mapping[str, Rows]) -> bool:
+        return any(len(sent) < len(hub.ids[site][axis]) for site, sent in rows.items())
 
     def _last(self, hub: Hub, axis: Axis, rows: Mapping[str, Rows]) -> dict[str, Rows]:
         """Everyone's last rows: the hub's copy of what each site sent."""
         for site, sent in rows.items():
-            hub.memory[f"last.{axis}.{site}"] = sent.values
-            hub.memory[f"last.{axis}.{site}.ids"] = sent.ids
+            ids, values = sent.ids, sent.values
+            if f"last.{axis}.{site}" in hub.memory and len(sent) < len(hub.ids[site][axis]):
+                before = Rows(hub.memory[f"last.{axis}.{site}.ids"], hub.memory[f"last.{axis}.{site}"])
+                before = before[~torch.isin(before.ids, ids)]
+                ids, order = torch.cat((ids, before.ids)).sort()
+                values = torch.cat((values, before.values))[order]
+            hub.memory[f"last.{axis}.{site}"], hub.memory[f"last.{axis}.{site}.ids"] = values, ids
         return {
             site: Rows(hub.memory[f"last.{axis}.{site}.ids"], hub.memory[f"last.{axis}.{site}"])
             for site in hub.ids
             if f"last.{axis}.{site}" in hub.memory
         }
 
-    def _average(self, hub: Hub, axis: Axis, rows: Mapping[str, Rows]) -> None:
+    def _keep_sums(
+        self, hub: Hub, axis: Axis, rows: Mapping[str, Rows], total: Tensor, owners: Tensor
+    ) -> None:
+        """Where only some rows came, a site is told about those of the others: see `answer`."""
+        hub.memory[f"sparse.{axis}.total"], hub.memory[f"sparse.{axis}.owners"] = total, owners
+        for site, sent in rows.items():
+            hub.memory[f"sparse.{axis}.of.{site}.ids"] = sent.ids
+            hub.memory[f"sparse.{axis}.of.{site}.values"] = sent.values
+
+    def _average(self, hub: Hub, axis: Axis, total: Tensor, owners: Tensor) -> None:
         """Rows that nobody sent keep their last value."""
-        total, owners = summed(rows, hub.size(axis))
         mean = total / owners.clamp_min(1)[:, None]
         known = owners > 0
         if f"mean.{axis}" in hub.memory:
@@ -73,22 +93,40 @@ class FedE(Method):
         hub.memory[f"mean.{axis}"], hub.memory[f"known.{axis}"] = mean, known
 
     def answer(self, hub: Hub, site: str) -> Update:
-        """The means of the rows that the site announced, as far as anyone has sent them yet."""
+        """The means of the rows that the site announced, as far as anyone has sent them yet.
+
+        After a round in which only some rows came (a selection chose them), the rows that others sent, as
+        means over those others with their number: the site merges them with its own (FedS, Eqs. 3 and 4).
+        """
         update = {}
         for axis in self.shares:
             ids = hub.ids[site][axis]
-            if f"mean.{axis}" in hub.memory and len(ids):
+            if f"sparse.{axis}.total" in hub.memory:
+                update[axis] = self._of_others(hub, axis, site)
+            elif f"mean.{axis}" in hub.memory and len(ids):
                 known = hub.memory[f"known.{axis}"][ids]
                 ids = ids if bool(known.all()) else ids[known]
                 update[axis] = Rows(ids, hub.memory[f"mean.{axis}"][ids])
         return update
+
+    def _of_others(self, hub: Hub, axis: Axis, site: str) -> Rows:
+        ids, own = hub.ids[site][axis], f"sparse.{axis}.of.{site}"
+        total = hub.memory[f"sparse.{axis}.total"][ids]
+        support = hub.memory[f"sparse.{axis}.owners"][ids]
+        if f"{own}.ids" in hub.memory:
+            at = torch.searchsorted(ids, hub.memory[f"{own}.ids"])
+            total[at] -= hub.memory[f"{own}.values"]
+            support[at] -= 1
+        others = (support > 0).nonzero()[:, 0]
+        mean = total[others] / support[others, None]
+        return Rows(ids[others], mean, support[others].to(torch.int64))
 
     @property
     def measures_answer(self) -> bool:
         return True
 
     def measured(self, site: Site, answer: Update) -> Tables:
-        return site.overlay(answer)
+        return site.overlay(site.merged(answer))
 
 
 def summed(rows: Mapping[str, Rows], size: int) -> tuple[Tensor, Tensor]:

@@ -60,9 +60,10 @@ class FedEC(FedEP):
     def measured(self, site: Site, answer: Update) -> Tables:
         if not self.ensemble:
             return site.tables
-        own = {axis: site.read(axis).take(rows.ids) for axis, rows in answer.items()}
+        told = site.merged(answer)
+        own = {axis: site.read(axis).take(rows.ids) for axis, rows in told.items()}
         mixed = {
             axis: Rows(rows.ids, own[axis].values.lerp(rows.values, self.ensemble))
-            for axis, rows in answer.items()
+            for axis, rows in told.items()
         }
         return site.overlay(mixed)

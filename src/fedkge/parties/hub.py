@@ -13,10 +13,12 @@ from fedkge.errors import DataError, FedkgeError
 from fedkge.evaluation import combined
 from fedkge.exchange.channel import Receiver, Sender
 from fedkge.exchange.codec import Codec
-from fedkge.exchange.rows import HUB, Envelope, Update, named, under, update_under
+from fedkge.exchange.rows import HUB, Envelope, Rows, Update, named, under, update_under
+from fedkge.exchange.select import Selection
 from fedkge.graphs.graph import Axis
 from fedkge.methods import Hub, Method
 from fedkge.parties.base import Participation, Plan
+from fedkge.randomness import key
 from fedkge.training import Stopping
 
 VOID = 10  #: rounds in a row without a quorum before the hub gives up
@@ -37,11 +39,12 @@ class HubParty:
         method: Method,
         sites: Iterable[str],
         codec: Codec,
+        selection: Selection,
         widths: Mapping[Axis, int],
         participation: Participation,
         plan: Plan,
     ) -> None:
-        self.method, self.codec, self.widths = method, codec, widths
+        self.method, self.codec, self.selection, self.widths = method, codec, selection, widths
         self.sites, self.participation, self.plan = sorted(sites), participation, plan
         self.hub = Hub()
         self.events: list[dict[str, Any]] = []
@@ -149,9 +152,18 @@ class HubParty:
         return out + [self._ask(site, "train") for site in self._asked]
 
     def _ask(self, site: str, kind: str) -> Envelope:
-        update = {} if site in self.holds else self.method.answer(self.hub, site)
+        update: Update = {}
+        if site not in self.holds:
+            update = {
+                a: self._chosen(site, a, rows) for a, rows in self.method.answer(self.hub, site).items()
+            }
         self.holds.discard(site)
         return Envelope(HUB, site, kind, self.round, self.senders[site].encode(update), self._note(site))
+
+    def _chosen(self, site: str, axis: Axis, rows: Rows) -> Rows:
+        tie = key(self.plan.seed, site, axis, self.round, "ties")
+        at = self.selection.down(rows, len(self.hub.ids[site][axis]), tie)
+        return rows if at is None else rows[at]
 
     def _stop(self, site: str) -> Envelope:
         return Envelope(HUB, site, "stop", self.round, note=self._note(site))

@@ -12,6 +12,7 @@ from fedkge.errors import FedkgeError
 from fedkge.exchange.channel import Receiver, Sender
 from fedkge.exchange.codec import Codec
 from fedkge.exchange.rows import HUB, Envelope, Update, named, under, update_under
+from fedkge.exchange.select import Choice, Selection
 from fedkge.methods import Method, Site
 from fedkge.models import Tables
 
@@ -30,6 +31,7 @@ class SiteParty:
         method: Method,
         site: Site,
         codec: Codec,
+        selection: Selection,
         best: Tables,
         fit: Callable[[int], None],
         measure: Callable[[Tables], Metrics],
@@ -38,10 +40,12 @@ class SiteParty:
         self.id = site.id
         self.announced = {axis: site.shared[axis].ids for axis in method.shares}
         widths = {axis: site.tables.table(axis).shape[1] for axis in method.shares}
-        self.sender, self.receiver = Sender(codec, self.announced), Receiver(codec, self.announced, widths)
+        self.sender = Sender(codec, self.announced)
+        self.receiver = Receiver(codec, self.announced, widths, supported=True)
         self.held: Update = {}  # an answer that came to be measured, for the next turn
         self.uploaded = 0  # the round of the last upload
         method.prepare(site)
+        self.choice = Choice(selection, method.publish(site))
 
     def open(self) -> list[Envelope]:
         """Announce which rows the site shares; no value leaves it."""
@@ -74,12 +78,14 @@ class SiteParty:
 
     def finish(self, round: int) -> Envelope:
         self.uploaded = round
-        return Envelope(self.id, HUB, "upload", round, self.sender.encode(self.method.publish(self.site)))
+        update = self.choice.up(self.method.publish(self.site), round)
+        return Envelope(self.id, HUB, "upload", round, self.sender.encode(update))
 
     def _heed(self, note: Mapping[str, Any]) -> None:
         """The hub says which upload it took last, and whether what was measured last is the best."""
         if "taken" in note:
-            self.sender.settle(note["taken"] == self.uploaded)
+            for remembers in (self.sender, self.choice):
+                remembers.settle(note["taken"] == self.uploaded)
         if note.get("best"):
             tables = self.method.measured(self.site, self.held)
             self.best.entities.copy_(tables.entities)
@@ -89,10 +95,12 @@ class SiteParty:
         """What the site keeps besides its tables."""
         memory = {f"memory.{name}": tensor for name, tensor in self.site.memory.items()}
         sent = {f"sent.{name}": tensor for name, tensor in self.sender.memory().items()}
+        sent |= {f"chosen.{name}": tensor for name, tensor in self.choice.memory().items()}
         return {**named("held", self.held), **memory, **sent, "uploaded": torch.tensor(self.uploaded)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         self.site.memory.update(under("memory", state))
         self.sender.load(under("sent", state))
+        self.choice.load(under("chosen", state))
         self.held = update_under("held", state)
         self.uploaded = int(state["uploaded"])

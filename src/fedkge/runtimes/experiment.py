@@ -11,6 +11,7 @@ from fedkge.config import build, choose, options
 from fedkge.errors import ConfigError
 from fedkge.exchange.codec import CODECS, Codec, Float32
 from fedkge.exchange.rows import HUB
+from fedkge.exchange.select import SELECTIONS, Full, Selection
 from fedkge.graphs.graph import Axis, Federation, Graph
 from fedkge.methods import METHODS, Method
 from fedkge.methods.single import Single
@@ -90,8 +91,13 @@ class Align:
         return unify(federation, self.names, links)
 
 
-PARTS: Mapping[str, Registry[Any]] = {"model": MODELS, "method": METHODS, "codec": CODECS}  #: chosen by name
-DEFAULTS = {"method": {"name": "single"}, "codec": {"name": "float32"}}
+PARTS: Mapping[str, Registry[Any]] = {
+    "model": MODELS,
+    "method": METHODS,
+    "select": SELECTIONS,
+    "codec": CODECS,
+}  #: chosen by name
+DEFAULTS = {"method": {"name": "single"}, "select": {"name": "full"}, "codec": {"name": "float32"}}
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,7 @@ class Experiment:
     rounds: int = 100  #: at most; each is `trainer.epochs` passes over the training statements
     trainer: Trainer = field(default_factory=Trainer)
     method: Method = field(default_factory=Single)
+    select: Selection = field(default_factory=Full)
     codec: Codec = field(default_factory=Float32)
     evaluate: Evaluate = field(default_factory=Evaluate)
     participation: Participation = field(default_factory=Participation)
@@ -112,6 +119,12 @@ class Experiment:
     def __post_init__(self) -> None:
         if self.rounds < 1:
             raise ConfigError(f"rounds: expected at least 1, got {self.rounds}")
+        self.method.selection(self.select)  # refuses what does not go together
+
+    @property
+    def selection(self) -> Selection:
+        """Which rows travel: what was asked for, or what the method insists on."""
+        return self.method.selection(self.select)
 
     @classmethod
     def parse(cls, config: Mapping[str, Any]) -> Experiment:

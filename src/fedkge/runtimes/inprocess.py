@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from fedkge.errors import DataError
+from fedkge.errors import DataError, DataWarning
 from fedkge.evaluation.checks import diverged
 from fedkge.exchange.rows import HUB, Envelope, under
 from fedkge.exports.files import check_names
@@ -77,12 +78,30 @@ class Federated:
         stopping = Stopping(experiment.evaluate.patience, experiment.evaluate.rule)
         plan = Plan(experiment.rounds, experiment.evaluate.every, stopping, experiment.seed)
         widths = {axis: experiment.model.width(axis) for axis in Axis}
-        self.hub = HubParty(method, self.members, experiment.codec, widths, experiment.participation, plan)
+        self.hub = HubParty(
+            method,
+            self.members,
+            experiment.codec,
+            experiment.selection,
+            widths,
+            experiment.participation,
+            plan,
+        )
         self.traffic, self.clock = Traffic(bool(method.shares)), Clock()
+        self._warn()
         self.losses: dict[str, float] = {}
         self._trained = (0.0, 0)  # seconds, statements
         self._saved = time.monotonic()
         self._resume()
+
+    def _warn(self) -> None:
+        """Say who has nothing to share, where others have."""
+        shares = self.experiment.method.shares
+        rows = {name: sum(len(party.announced[a]) for a in shares) for name, party in self.sites.items()}
+        alone = [name for name, count in rows.items() if shares and not count]
+        for name in alone if len(alone) < len(rows) else ():
+            message = f"site {name!r} has nothing in common with the others: it trains alone"
+            warnings.warn(message, DataWarning, stacklevel=2)
 
     def _site(self, stack: Stack, name: str) -> SiteParty:
         def measure(tables: Tables) -> Metrics:
@@ -93,7 +112,8 @@ class Federated:
 
         fit = partial(self._fit, stack, [name])
         site = stack.sites[name]
-        return SiteParty(self.experiment.method, site, self.experiment.codec, stack.bests[name], fit, measure)
+        one = self.experiment
+        return SiteParty(one.method, site, one.codec, one.selection, stack.bests[name], fit, measure)
 
     def _fit(self, stack: Stack, names: Sequence[str], round: int) -> None:
         with self.clock.spending("train"):

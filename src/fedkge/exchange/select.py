@@ -1,0 +1,151 @@
+"""Which rows travel: all of them, or those that matter most this round."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+
+from fedkge.errors import ConfigError
+from fedkge.exchange.codec import blocks
+from fedkge.exchange.rows import Memory, Rows, Update
+from fedkge.graphs.graph import Axis
+from fedkge.registry import Registry
+
+
+class Selection(ABC):
+    """Chooses among the rows that a method publishes or answers; after noise, before coding.
+
+    A selection filters and computes nothing: what rows mean when only some come is the method's.
+    """
+
+    remembers: ClassVar[bool] = False  #: whether sites need the rows that they last sent
+
+    @abstractmethod
+    def up(self, rows: Rows, last: Tensor | None, round: int) -> Tensor | None:
+        """Positions, ascending, of the rows that a site sends; none: all. `last`: each as last sent."""
+
+    @abstractmethod
+    def down(self, rows: Rows, announced: int, key: int) -> Tensor | None:
+        """The same for an answer to a site that announced so many rows; `key` breaks ties."""
+
+
+SELECTIONS: Registry[Selection] = Registry("selection", "fedkge.exchange")
+
+
+@SELECTIONS.register("full")
+@dataclass(frozen=True)
+class Full(Selection):
+    """Every shared row, every round."""
+
+    def up(self, rows: Rows, last: Tensor | None, round: int) -> Tensor | None:
+        return None
+
+    def down(self, rows: Rows, announced: int, key: int) -> Tensor | None:
+        return None
+
+
+@SELECTIONS.register("topk")
+@dataclass(frozen=True)
+class TopK(Selection):
+    """FedS (Zhang et al., 2024): the K = p N rows of a site's N shared ones that matter most.
+
+    Up: those that turned furthest, `1 - cos`, since they were last sent (Eqs. 1 and 2). Down: those that most
+    other sites sent this round, ties at random (Eq. 3). Every s + 1 rounds, the first included, all rows
+    travel both ways. The paper leaves open how K is rounded: up.
+    """
+
+    remembers: ClassVar[bool] = True
+    p: float = 0.4  #: share of the rows that is sent; 1 is `full`
+    s: int | None = None  #: rounds between two in which all rows travel; unset: there are none
+
+    def __post_init__(self) -> None:
+        if not 0 < self.p <= 1:
+            raise ConfigError(f"p: expected a number above 0 and at most 1, got {self.p}")
+        if self.s is not None and self.s < 0:
+            raise ConfigError(f"s: expected at least 0, got {self.s}")
+
+    def synchronises(self, round: int) -> bool:
+        """Whether all rows travel in a round, counted from 1."""
+        return self.s is not None and (round - 1) % (self.s + 1) == 0
+
+    def count(self, announced: int) -> int:
+        return ceil(self.p * announced)
+
+    def up(self, rows: Rows, last: Tensor | None, round: int) -> Tensor | None:
+        if self.synchronises(round) or self.count(len(rows)) == len(rows):
+            return None
+        assert last is not None
+        return _largest(turned(rows.values, last), self.count(len(rows)))
+
+    def down(self, rows: Rows, announced: int, key: int) -> Tensor | None:
+        if rows.support is None or len(rows) <= self.count(announced):
+            return None
+        generator = torch.Generator().manual_seed(key)
+        tie = torch.rand(len(rows), generator=generator, dtype=torch.float64).to(rows.support.device)
+        return _largest(rows.support + tie, self.count(announced))
+
+
+class Choice:
+    """A site's choices: what it last sent of every row, for as long as the selection asks for that.
+
+    The rows of a message count as sent when the hub has used it.
+    """
+
+    def __init__(self, selection: Selection, first: Update) -> None:
+        self.selection = selection
+        remembered = first if selection.remembers else {}
+        self._last = {axis: rows.values.clone() for axis, rows in remembered.items()}
+        self._pending: dict[Axis, tuple[Tensor | None, Tensor]] = {}
+
+    def up(self, update: Update, round: int) -> Update:
+        """The part of an update, which holds every row that is shared, that is sent."""
+        self._pending.clear()
+        chosen = {}
+        for axis, rows in update.items():
+            at = self.selection.up(rows, self._last.get(axis), round)
+            chosen[axis] = rows if at is None else rows[at]
+            if self.selection.remembers:
+                self._pending[axis] = at, chosen[axis].values
+        return chosen
+
+    def settle(self, accepted: bool) -> None:
+        for axis, (at, values) in self._pending.items() if accepted else ():
+            if at is None:
+                self._last[axis].copy_(values)
+            else:
+                self._last[axis][at] = values
+        self._pending.clear()
+
+    def memory(self) -> Memory:
+        """What lasts, by name."""
+        memory = {f"{axis}.last": last for axis, last in self._last.items()}
+        for axis, (at, values) in self._pending.items():
+            memory[f"{axis}.pending"] = values
+            if at is not None:
+                memory[f"{axis}.at"] = at
+        return memory
+
+    def load(self, memory: Mapping[str, Tensor]) -> None:
+        for axis, last in self._last.items():
+            last.copy_(memory[f"{axis}.last"])
+            if f"{axis}.pending" in memory:
+                self._pending[axis] = memory.get(f"{axis}.at"), memory[f"{axis}.pending"]
+
+
+def turned(values: Tensor, last: Tensor) -> Tensor:
+    """`1 - cos` [n] between rows now and then, some rows at a time."""
+    change = values.new_empty(len(values))
+    for part in blocks(values):
+        change[part] = 1 - cosine_similarity(values[part], last[part], dim=-1)
+    return change
+
+
+def _largest(score: Tensor, count: int) -> Tensor:
+    return score.topk(count).indices.sort().values

@@ -1,0 +1,32 @@
+"""FedS (Zhang et al., 2024): FedEP that exchanges the rows that matter most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedkge.errors import ConfigError
+from fedkge.exchange.select import Full, Selection, TopK
+from fedkge.methods.base import METHODS
+from fedkge.methods.fedep import FedEP
+
+
+@METHODS.register("feds")
+@dataclass(frozen=True)
+class FedS(FedEP):
+    """`fedep` with `select = { name = "topk", p = 0.4, s = 4 }`: a name for the paper's setting.
+
+    Each site sends the share p of its shared rows that changed most, and is told as many of those that most
+    others sent, which it averages with its own (Eq. 4); after s such rounds comes one in which all rows
+    travel. The paper's FedS/syn, which never has those, is `fedep` with `topk` and s unset.
+    """
+
+    p: float = 0.4  #: share of the rows that is sent; 1 is FedEP
+    s: int = 4  #: rounds between two in which all rows travel; 0 is FedEP
+
+    def __post_init__(self) -> None:
+        TopK(self.p, self.s)  # checks them
+
+    def selection(self, given: Selection) -> Selection:
+        if given != Full():
+            raise ConfigError("feds has a selection of its own: leave out select, or use fedep with it")
+        return TopK(self.p, self.s)
