@@ -45,7 +45,7 @@ def having(method: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(params=list(METHODS))
 def method(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return {"name": request.param}
+    return {"name": request.param, **({"small": 4} if request.param == "fedkd" else {})}
 
 
 def exchanges(method: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedkge.exchange.rows import Memory, Rows, Update
 from fedkge.exchange.select import Selection
 from fedkge.graphs.graph import Axis, Federation, Graph, Ids
-from fedkge.models import Tables
+from fedkge.models import Model, Tables
 from fedkge.registry import Registry
 from fedkge.training import Batch, BySite, Trainer
 
@@ -40,12 +40,17 @@ class Site:
     def read(self, axis: Axis) -> Rows:
         """The rows that the site shares."""
         shared = self.shared[axis]
-        return Rows(shared.ids, self.tables.table(axis)[shared.local])
+        return Rows(shared.ids, self.traded.table(axis)[shared.local])
 
     def write(self, update: Update) -> None:
         """Replace rows that the site shares."""
         for axis, rows in update.items():
-            self.tables.table(axis).index_copy_(0, self._local(axis, rows.ids), rows.values)
+            self.traded.table(axis).index_copy_(0, self._local(axis, rows.ids), rows.values)
+
+    @property
+    def traded(self) -> Tables:
+        """The tables whose rows travel: the companion's where there is one."""
+        return self.tables.companion or self.tables
 
     def merged(self, update: Update) -> Update:
         """Rows with a support averaged with the site's own: `(P mean + E) / (1 + P)` (FedS, Eq. 4)."""
@@ -53,7 +58,7 @@ class Site:
         for axis, rows in update.items():
             values = rows.values
             if rows.support is not None:
-                own, others = self.tables.table(axis)[self._local(axis, rows.ids)], rows.support[:, None]
+                own, others = self.traded.table(axis)[self._local(axis, rows.ids)], rows.support[:, None]
                 values = (others * values + own) / (1 + others)
             whole[axis] = Rows(rows.ids, values)
         return whole
@@ -61,8 +66,9 @@ class Site:
     def overlay(self, update: Update) -> Tables:
         """A copy of the tables with some rows replaced."""
         tables = self.tables.to(self.tables.device)
+        traded = tables.companion or tables
         for axis, rows in update.items():
-            tables.table(axis).index_copy_(0, self._local(axis, rows.ids), rows.values)
+            traded.table(axis).index_copy_(0, self._local(axis, rows.ids), rows.values)
         return tables
 
     def _local(self, axis: Axis, ids: Tensor) -> Tensor:
@@ -105,6 +111,15 @@ class Member:
     views: Mapping[str, View]  # by site
 
 
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """A second model of a site's things; it is the one whose rows travel."""
+
+    model: Model
+    relations: bool = True  #: has a relation table of its own; else the two models share one
+    restart: bool = True  #: begins every round with a new optimiser
+
+
 class Method:
     """What sites send, what the hub answers, and what both add to local training.
 
@@ -122,6 +137,10 @@ class Method:
         """Whose rows travel."""
         return ()
 
+    def embedding(self, model: Model) -> Model:
+        """The model that sites train; a method may make it smaller."""
+        return model
+
     def members(self, federation: Federation) -> Mapping[str, Member]:
         """Who trains on what: every site on its own graph."""
         return {site: Member(graph, {site: View(graph)}) for site, graph in federation.items()}
@@ -134,6 +153,10 @@ class Method:
     def adopt(self, site: Site, answer: Update) -> None:
         """Take over what the hub says; in the first round, and where nobody has sent rows yet, nothing."""
         site.write(site.merged(answer))
+
+    def companion(self, model: Model) -> Companion | None:
+        """A second model that each site trains beside its own."""
+        return None
 
     def objective(self, trainer: Trainer, tables: Tables, batch: Batch) -> Tensor:
         """The losses [b] of a batch, possibly of several sites, whose tables are laid one after another."""
@@ -173,3 +196,7 @@ class Method:
     def measured(self, site: Site, answer: Update) -> Tables:
         """The tables that are validated and kept: by default the site's own, as they are after training."""
         return site.tables
+
+    def views(self, kept: Tables) -> Mapping[str, Tables]:
+        """Tables that are measured on test too, by name, made from those that were kept."""
+        return {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
@@ -82,6 +82,7 @@ class Tables:
     entities: Tensor  # [n_entities, width]
     relations: Tensor  # [n_relations, width]
     gradients: dict[Axis, Gradient] = field(default_factory=dict)  #: set by who trains the tables
+    companion: Tables | None = None  #: a second model of the same things, trained beside this one
 
     @classmethod
     def create(
@@ -111,17 +112,39 @@ class Tables:
         return self.entities if axis is Axis.ENTITY else self.relations
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Tables:
-        return Tables(
+        copy = Tables(
             self.model,
             self.entities.to(device, dtype, copy=True),
             self.relations.to(device, dtype, copy=True),
         )
+        if self.companion is not None:
+            copy.companion = self.companion.to(device, dtype)
+            if self.companion.relations is self.relations:
+                copy.companion.relations = copy.relations
+        return copy
+
+    def copy_(self, other: Tables) -> None:
+        """Take over another's rows."""
+        for name, (_, table) in self.named().items():
+            table.copy_(other.named()[name][1])
+
+    def named(self) -> dict[str, tuple[Axis, Tensor]]:
+        """Every tensor once, the companion's included: `entity`, `relation`, `companion.entity`, ..."""
+        tensors = {str(axis): (axis, self.table(axis)) for axis in Axis}
+        if self.companion is not None:
+            for name, (axis, table) in self.companion.named().items():
+                if table is not self.table(axis):
+                    tensors[f"companion.{name}"] = axis, table
+        return tensors
 
     def part(self, entities: slice, relations: slice) -> Tables:
         """A view of some rows: one site's share of stacked tables."""
-        return replace(
-            self, entities=self.entities[entities], relations=self.relations[relations], gradients={}
-        )
+        view = Tables(self.model, self.entities[entities], self.relations[relations])
+        if self.companion is not None:
+            view.companion = self.companion.part(entities, relations)
+            if self.companion.relations is self.relations:
+                view.companion.relations = view.relations
+        return view
 
     def rows(self, axis: Axis, ids: Tensor) -> Tensor:
         """Rows `[..., width]`, differentiable: into `gradients` if they are there, else by autograd."""

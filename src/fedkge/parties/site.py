@@ -39,7 +39,7 @@ class SiteParty:
         self.method, self.site, self.best, self.fit, self.measure = method, site, best, fit, measure
         self.id = site.id
         self.announced = {axis: site.shared[axis].ids for axis in method.shares}
-        widths = {axis: site.tables.table(axis).shape[1] for axis in method.shares}
+        widths = {axis: site.traded.table(axis).shape[1] for axis in method.shares}
         self.sender = Sender(codec, self.announced)
         self.receiver = Receiver(codec, self.announced, widths, supported=True)
         self.held: Update = {}  # an answer that came to be measured, for the next turn
@@ -87,9 +87,7 @@ class SiteParty:
             for remembers in (self.sender, self.choice):
                 remembers.settle(note["taken"] == self.uploaded)
         if note.get("best"):
-            tables = self.method.measured(self.site, self.held)
-            self.best.entities.copy_(tables.entities)
-            self.best.relations.copy_(tables.relations)
+            self.best.copy_(self.method.measured(self.site, self.held))
 
     def state(self) -> dict[str, Tensor]:
         """What the site keeps besides its tables."""

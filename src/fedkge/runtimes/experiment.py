@@ -122,6 +122,11 @@ class Experiment:
         self.method.selection(self.select)  # refuses what does not go together
 
     @property
+    def embedding(self) -> Model:
+        """The model that sites train: the one asked for, unless the method makes it smaller."""
+        return self.method.embedding(self.model)
+
+    @property
     def selection(self) -> Selection:
         """Which rows travel: what was asked for, or what the method insists on."""
         return self.method.selection(self.select)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import isfinite, nan
@@ -77,7 +77,8 @@ class Federated:
         self.sites = {name: self._site(stack, name) for name, stack in self.stack_of.items()}
         stopping = Stopping(experiment.evaluate.patience, experiment.evaluate.rule)
         plan = Plan(experiment.rounds, experiment.evaluate.every, stopping, experiment.seed)
-        widths = {axis: experiment.model.width(axis) for axis in Axis}
+        second = method.companion(experiment.embedding)
+        widths = {axis: (second.model if second else experiment.embedding).width(axis) for axis in Axis}
         self.hub = HubParty(
             method,
             self.members,
@@ -261,8 +262,18 @@ class Federated:
         last = {name: (s.last_at, s.best_at) for name, s in stopping.items()}
         courses = {names.get(name, name): Course(*rounds) for name, rounds in last.items()}
         valid, test = self.measure(Split.VALID), self.measure(Split.TEST)
+        views = self._views()
         self.clock.lap()
-        return Result(courses, self.clock.seconds, self.traffic, valid, test)
+        return Result(courses, self.clock.seconds, self.traffic, valid, test, views)
+
+    def _views(self) -> Mapping[str, SiteMetrics]:
+        """What else the method has measured on test, by name."""
+        views: dict[str, dict[str, Any]] = {}
+        with self.clock.spending("evaluate"):
+            for name, stack in self.stack_of.items():
+                for view, tables in self.experiment.method.views(stack.bests[name]).items():
+                    views.setdefault(view, {}).update(stack.measure(name, tables, Split.TEST))
+        return views
 
 
 def _last(stopping: Iterable[Stopping]) -> float | None:

@@ -44,9 +44,16 @@ class Stack:
             torch.from_numpy(np.concatenate([_keys(names) for names in of]))
             for of in ([g.entities for g in graphs.values()], [g.relations for g in graphs.values()])
         ]
-        self.tables = Tables.create(experiment.model, keys[0], keys[1], experiment.seed, device)
+        self.tables = Tables.create(experiment.embedding, keys[0], keys[1], experiment.seed, device)
         corpus = Corpus.of(graphs, experiment.seed, device)
-        experiment.model.observe(self.tables.relations, corpus.triples)
+        experiment.embedding.observe(self.tables.relations, corpus.triples)
+        if second := method.companion(experiment.embedding):
+            beside = Tables.create(second.model, keys[0], keys[1], experiment.seed, device)
+            if not second.relations:
+                beside.relations = self.tables.relations
+            second.model.observe(beside.relations, corpus.triples)
+            self.tables.companion = beside
+        self.second = second
         self.best = self.tables.to(device)
         self.kept = {
             axis: {name: torch.zeros_like(self.tables.table(axis)) for name in method.keeps}
@@ -89,8 +96,9 @@ class Stack:
         epochs = self.experiment.trainer.epochs
         chosen = [self.names.index(name) for name in names]
         self.training.choose(chosen)
-        if self.experiment.method.restart:
-            self.training.restart()
+        for restarts, prefix in ((self.experiment.method.restart, ""), (self._renews, "companion.")):
+            if restarts and prefix in self.training.steppers:
+                self.training.steppers[prefix].restart()
         losses = self.training.run((round - 1) * epochs).tolist()
         return {self.names[i]: losses[i] for i in chosen}
 
@@ -111,18 +119,23 @@ class Stack:
         """Views of what one member has: the same whoever it is stacked with, and on whatever device."""
         number, parts = self.names.index(name), self.parts[name]
         whole = {
-            f"{prefix}.{axis}": (axis, tables.table(axis))
+            f"{prefix}.{key}": found
             for prefix, tables in (("tables", self.tables), ("best", self.best))
-            for axis in Axis
+            for key, found in tables.named().items()
         }
         whole |= {f"kept.{axis}.{k}": (axis, t) for axis, of in self.kept.items() for k, t in of.items()}
         state = {key: table[parts[axis]] for key, (axis, table) in whole.items()}
-        if not self.experiment.method.restart:
-            moments = self.training.state()
-            state["steps"] = moments.pop("steps")[number : number + 1]
-            for key, moment in moments.items():
-                state[f"training.{key}"] = moment[parts[Axis(key.partition(".")[0])]]
+        for prefix, restarts in (("", self.experiment.method.restart), ("companion.", self._renews)):
+            if restarts or prefix not in self.training.steppers:
+                continue
+            for key, moment in self.training.steppers[prefix].state().items():
+                here = slice(number, number + 1) if key == "steps" else parts[Axis(key.partition(".")[0])]
+                state[f"training.{prefix}{key}"] = moment[here]
         return state
+
+    @property
+    def _renews(self) -> bool:
+        return self.second is not None and self.second.restart
 
     def load_state(self, name: str, state: Mapping[str, Tensor]) -> None:
         for key, tensor in self.state(name).items():
@@ -134,7 +147,7 @@ def stacks(
 ) -> list[Stack]:
     """All members in as few stacks as is fast: one on a GPU, on a CPU those that its cache holds together."""
     shared = alignments({name: member.graph for name, member in members.items()})
-    width = experiment.model.width(Axis.ENTITY)
+    width = experiment.embedding.width(Axis.ENTITY)
     rows = np.array([member.graph.n_entities for member in members.values()])
     limit = (1 << 62 if device.type == "cuda" else CACHE // (4 * width)) if stacked else 0
     names = list(members)

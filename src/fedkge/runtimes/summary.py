@@ -39,6 +39,7 @@ class Result:
     traffic: Traffic
     valid: SiteMetrics
     test: SiteMetrics
+    views: Mapping[str, SiteMetrics]  #: what else was measured on test, by name
 
 
 def environment(device: torch.device) -> dict[str, str]:
@@ -62,7 +63,7 @@ def summarise(
 ) -> dict[str, Any]:
     """Metrics are means over sites, weighted by their numbers of queries."""
     valid, test, trainer = result.valid, result.test, experiment.trainer
-    shared = alignments(unified.federation)
+    shared, views = alignments(unified.federation), result.views.items()
     overlap = overview(unified.federation).entity_overlap
     shares = experiment.method.shares
     given = ("epochs", "batch_size", "negatives", "sides", "lr")
@@ -75,7 +76,7 @@ def summarise(
         "best_round": max(course.best_round for course in result.courses.values()),
         "courses": {name: asdict(course) for name, course in result.courses.items()},
         "budget": {"rounds": experiment.rounds, **{name: getattr(trainer, name) for name in given}}
-        | {"dim": experiment.model.dim},
+        | {"dim": experiment.embedding.dim},
         "seconds": {**result.seconds, "total": seconds},
         "device": device.type,
         "environment": environment(device),
@@ -83,6 +84,7 @@ def summarise(
             "valid": combined(found["both"] for found in valid.values()),
             "test": combined(found["both"] for found in test.values()),
             "test_tail": combined(found["tail"] for found in test.values()),
+            **{f"test_{view}": combined(found["both"] for found in of.values()) for view, of in views},
         },
         "sites": {
             site: {
@@ -97,6 +99,7 @@ def summarise(
                     "test": test[site]["both"],
                     "test_head": test[site]["head"],
                     "test_tail": test[site]["tail"],
+                    **{f"test_{view}": of[site]["both"] for view, of in views},
                 },
             }
             for site, graph in federation.items()

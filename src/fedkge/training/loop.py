@@ -10,16 +10,17 @@ from torch import Tensor
 
 from fedkge.errors import ConfigError
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import Draw, Turn, backend
-from fedkge.models import Gradient, Side, Tables
+from fedkge.kernels import Draw, backend
+from fedkge.models import Side, Tables
 from fedkge.training.capture import Steps
 from fedkge.training.corpus import Corpus
 from fedkge.training.optimizers import OPTIMIZERS
+from fedkge.training.stepper import Stepper
 from fedkge.training.trainer import Batch, BySite, Objective, Penalty, Trainer
 
 
 class Training:
-    """One or several sites' tables under training: the optimisers' state and the schedule of batches.
+    """One or several sites' tables under training, companions included: optimisers and schedule of batches.
 
     Everything random is computed from the corpus's keys, the epoch and the step, so `state()` and the
     number of the next epoch are all that resuming needs. `penalties` are added to every step's loss, over the
@@ -44,25 +45,15 @@ class Training:
                 f"trainer.optimizer: {trainer.optimizer} steps touched rows alone, the method holds all; "
                 f"expected one of {', '.join(n for n, o in OPTIMIZERS.items() if not o.rows_only)}"
             )
-        self.ends = {Axis.ENTITY: corpus.entity_ends, Axis.RELATION: corpus.relation_ends}
-        self.optimizers = {axis: kind(tables.table(axis), trainer.lr) for axis in Axis}
-        # A CPU computes a row's gradient where it steps the row; a GPU adds up a table of them by atomics.
-        factors = kind.from_factors and device.type == "cpu" and not tables.model.projects
-        tables.gradients = {
-            axis: Gradient(tables.table(axis), kind.rows_only or (factors and axis not in self.penalties))
-            for axis in Axis
-        }
-        self.steps = torch.zeros_like(corpus.sizes)  # [s], steps taken since the last restart
+        self.stepper = Stepper(trainer, tables, corpus, summed=tuple(self.penalties))
+        self.steppers = {"": self.stepper}
+        if tables.companion is not None:
+            self.steppers["companion."] = Stepper(trainer, tables.companion, corpus, lent=self.stepper)
         self.losses = torch.zeros(len(corpus.names), dtype=torch.float64, device=device)
         self.clock = torch.zeros(2, dtype=torch.int64, device=device)  # step of the epoch, epoch
         self.weights = corpus.subsampling().to(tables.entities.dtype) if trainer.subsampling else None
-        self.owner = {
-            axis: torch.searchsorted(ends, torch.arange(int(ends[-1]), device=device), right=True)
-            for axis, ends in self.ends.items()
-            if axis in self.penalties
-            or (tables.model.constrain(tables.table(axis)[:1], axis) is not None and not kind.rows_only)
-        }
-        self.by_site = {axis: BySite(self.owner[axis], _sizes(self.ends[axis])) for axis in self.penalties}
+        owner, ends = self.stepper.owner, self.stepper.ends
+        self.by_site = {axis: BySite(owner[axis], _sizes(ends[axis])) for axis in self.penalties}
         self.captures = captured and device.type == "cuda"
         self._lay_out(tuple(range(len(corpus.names))))
         self._captured = Steps() if self.captures else None
@@ -98,12 +89,11 @@ class Training:
 
     def state(self) -> dict[str, Tensor]:
         """Everything besides the tables and the number of the next epoch."""
-        moments = {
-            f"{axis}.{name}": moment
-            for axis, optimizer in self.optimizers.items()
-            for name, moment in optimizer.state.items()
+        return {
+            f"{prefix}{name}": tensor
+            for prefix, stepper in self.steppers.items()
+            for name, tensor in stepper.state().items()
         }
-        return {**moments, "steps": self.steps}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         for name, tensor in self.state().items():
@@ -111,18 +101,17 @@ class Training:
 
     def restart(self) -> None:
         """Forget the optimisers' moments, as methods do that make a new optimiser every round."""
-        self.steps.zero_()
-        for optimizer in self.optimizers.values():
-            optimizer.restart()
+        for stepper in self.steppers.values():
+            stepper.restart()
 
     def run(self, epoch: int, epochs: int | None = None) -> Tensor:
         """Train epochs `epoch`, `epoch + 1`, ...; the mean loss [s] of each site, on the device."""
         self.losses.zero_()
-        taken = self.steps.clone()
+        taken = self.stepper.steps.clone()
         with _one_thread() if self.tables.device.type == "cpu" else _deterministic(self.trainer):
             for number in range(epoch, epoch + (epochs or self.trainer.epochs)):
                 self._epoch(number)
-        return self.losses / (self.steps - taken).clamp_min(1)
+        return self.losses / (self.stepper.steps - taken).clamp_min(1)
 
     def _epoch(self, epoch: int) -> None:
         turns = self.trainer.turns
@@ -151,11 +140,9 @@ class Training:
             weighted.sum().backward()
         self.losses.index_add_(0, batch.site, weighted.detach().double())
         active = self.sizes > self.clock[0] // turn * self.trainer.batch_size
-        self.steps += active
         self._penalise(active)
-        for axis, ends in self.ends.items():
-            self.optimizers[axis].step(self.tables.gradients[axis], Turn(ends, self.steps, active))
-        self._constrain(batch, active)
+        for stepper in self.steppers.values():
+            stepper.step(batch, active)
         self.clock[0] += 1
 
     def _batch(self, count: int, side: Side) -> Batch:
@@ -198,14 +185,6 @@ class Training:
                 rows = self.tables.table(axis).detach().requires_grad_()
                 added = (penalty(rows, self.by_site[axis]) * active).sum()
                 dense += torch.autograd.grad(added, rows)[0]
-
-    def _constrain(self, batch: Batch, active: Tensor) -> None:
-        touched = {Axis.ENTITY: (batch.anchor, batch.index), Axis.RELATION: (batch.relation,)}
-        for axis, optimizer in self.optimizers.items():
-            if optimizer.rows_only:
-                self.tables.constrain_touched_(axis, touched[axis])
-            elif axis in self.owner:  # a no-op where only a penalty asks for owners
-                self.tables.constrain_(axis, active[self.owner[axis], None])
 
 
 def _sizes(ends: Tensor) -> Tensor:

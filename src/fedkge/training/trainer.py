@@ -89,6 +89,9 @@ class Trainer:
         return (Side.HEAD, Side.TAIL) if self.sides == "both" else (Side(self.sides),)
 
     def objective(self, tables: Tables, batch: Batch) -> Tensor:
-        scores = tables.scores(batch.anchor, batch.relation, batch.index, batch.side)
+        return self.losses(tables.scores(batch.anchor, batch.relation, batch.index, batch.side))
+
+    def losses(self, scores: Tensor) -> Tensor:
+        """The loss [b] of statements and their negatives, from scores [b, 1 + n] with the true one first."""
         option = self.ranking_margin if self.loss == "margin" else self.temperature
         return LOSSES[self.loss](scores, option)

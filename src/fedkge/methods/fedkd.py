@@ -1,0 +1,52 @@
+"""FedE-KD (a rival in FedS, 2024): a small model travels, a large one stays, and they teach each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from fedkge.errors import ConfigError
+from fedkge.methods.base import METHODS, Companion
+from fedkge.methods.fedep import FedEP
+from fedkge.models import Model, Tables
+from fedkge.training import Batch, Trainer
+
+
+@METHODS.register("fedkd")
+@dataclass(frozen=True)
+class FedKD(FedEP):
+    """Loss of a statement: `L + H + (KL(l, h) + KL(h, l)) / (L + H)`, L and H the losses of the two models.
+
+    l and h are softmaxes over the scores of the statement and its negatives. Each model has its own tables,
+    relations too; only the small one's shared rows travel. Measured is the large model; the small one is
+    reported beside it (`test_small`). The paper does not say what is differentiated: here neither the teacher
+    nor the denominator is.
+    """
+
+    small: int = 192  #: dimensions of the model that travels
+
+    def companion(self, model: Model) -> Companion:
+        if not 0 < self.small <= model.dim:
+            raise ConfigError(f"method.small: expected 1 to {model.dim}, the model's dim, got {self.small}")
+        return Companion(replace(model, dim=self.small), restart=self.restart)
+
+    def objective(self, trainer: Trainer, tables: Tables, batch: Batch) -> Tensor:
+        assert tables.companion is not None
+        large, small = (
+            one.scores(batch.anchor, batch.relation, batch.index, batch.side)
+            for one in (tables, tables.companion)
+        )
+        own = trainer.losses(large) + trainer.losses(small)
+        return own + (taught(small, large) + taught(large, small)) / own.detach()
+
+    def views(self, kept: Tables) -> Mapping[str, Tables]:
+        assert kept.companion is not None
+        return {"small": kept.companion}
+
+
+def taught(pupil: Tensor, teacher: Tensor) -> Tensor:
+    """`KL(teacher || pupil)` [b] of the softmaxes over candidates; the teacher is not moved."""
+    log_t, log_p = teacher.detach().log_softmax(-1), pupil.log_softmax(-1)
+    return (log_t.exp() * (log_t - log_p)).sum(-1)

@@ -1,0 +1,84 @@
+"""FedS's rivals: fewer dimensions, and two models that teach each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from fedkge.errors import ConfigError
+from fedkge.graphs.graph import Axis
+from fedkge.methods.fedepl import FedEPL
+from fedkge.methods.fedkd import FedKD, taught
+from fedkge.models import MODELS, Side, Tables
+from fedkge.training import Batch, Trainer
+from small_federations import assert_same, experiment, federated, ignore, played, small_federation
+
+SITES = small_federation()
+
+
+@pytest.mark.parametrize(("p", "dim"), [(0.4, 135), (0.7, 196), (1.0, 256)])
+def test_fedepl_has_the_papers_dimensions(p: float, dim: int) -> None:
+    assert FedEPL(p=p).embedding(MODELS["transe"](dim=256)).dim == dim
+
+
+def test_fedepl_is_fedep_in_that_dimension(tmp_path: Path) -> None:
+    dim = FedEPL().embedding(experiment().model).dim
+    assert dim < 8
+    assert_same(
+        played(tmp_path / "l", SITES, method={"name": "fedepl"}),
+        played(tmp_path / "ep", SITES, method={"name": "fedep"}, model={"dim": dim}),
+    )
+
+
+def slow_kd(large: torch.Tensor, small: torch.Tensor, trainer: Trainer) -> torch.Tensor:
+    own = trainer.losses(large) + trainer.losses(small)
+    h, l = large.softmax(-1), small.softmax(-1)  # noqa: E741
+    both = F.kl_div(h.log(), l, reduction="none").sum(-1) + F.kl_div(l.log(), h, reduction="none").sum(-1)
+    return own + both / own
+
+
+def test_the_loss_of_fedkd_is_the_papers() -> None:
+    generator = torch.Generator().manual_seed(0)
+    model, trainer = MODELS["distmult"](dim=6), Trainer()
+    tables = Tables(model, *torch.randn(2, 9, 6, generator=generator))
+    tables.companion = Tables(MODELS["distmult"](dim=3), *torch.randn(2, 9, 3, generator=generator))
+    index = torch.randint(0, 9, (4, 5), generator=generator)
+    anchor, relation, site = index[:, 1], index[:, 2], torch.zeros(4, dtype=torch.int64)
+    batch = Batch(Side.TAIL, anchor, relation, index, site, torch.full((4,), 0.25))
+    large, small = (one.scores(anchor, relation, index, Side.TAIL) for one in (tables, tables.companion))
+    torch.testing.assert_close(
+        FedKD(small=3).objective(trainer, tables, batch), slow_kd(large, small, trainer)
+    )
+
+
+def test_a_teacher_is_not_moved() -> None:
+    pupil, teacher = (torch.randn(3, 4, requires_grad=True) for _ in range(2))
+    taught(pupil, teacher).sum().backward()
+    assert pupil.grad is not None
+    assert teacher.grad is None
+    assert float(taught(pupil, pupil).detach().abs().max()) < 1e-6
+
+
+def test_only_the_small_model_travels_and_both_are_measured(tmp_path: Path) -> None:
+    run = federated(tmp_path, SITES, method={"name": "fedkd", "small": 3}, rounds=2)
+    before = {n: s.sites[n].tables.entities.clone() for n, s in run.stack_of.items()}
+    run.play(ignore)
+    shared = sum(len(site.announced[Axis.ENTITY]) for site in run.sites.values())
+    assert run.traffic.summary()["up_values"] == 2 * shared * 3
+    for name, stack in run.stack_of.items():
+        tables = stack.sites[name].tables
+        assert tables.companion is not None
+        assert (tables.entities.shape[1], tables.companion.entities.shape[1]) == (8, 3)
+        assert not torch.equal(tables.entities, before[name])
+    result = run.result()
+    assert set(result.views) == {"small"}
+    assert set(result.views["small"]) == set(SITES)
+    assert result.views["small"]["a"] != result.test["a"]
+
+
+def test_a_small_model_is_no_larger(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"method\.small: expected 1 to 8, the model's dim, got 9"):
+        federated(tmp_path, SITES, method={"name": "fedkd", "small": 9})
