@@ -35,7 +35,11 @@ HARD = {  # everything at once: some sites, some late, some lost, coded with mem
     "codec": {"name": "int8"},
     "rounds": 8,
 }
-FEWER = {"select": {"name": "topk", "p": 0.5, "s": 2}, "rounds": 8}
+FEWER = {
+    "select": {"name": "topk", "p": 0.5, "s": 2},
+    "codec": {"name": "int4", "delta": True},
+    "rounds": 8,
+}
 
 
 def having(method: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import CONFIG, answer, fedkge, files, refused, summary_of
+from commands import CONFIG, answer, fedkge, files, journal_of, refused, summary_of
 from fedkge.config import read_toml
 
 pytest.importorskip("numba")
@@ -169,3 +169,61 @@ def test_report(tmp_path: Path) -> None:
     assert shown.exit_code == 0, shown.output
     assert f"report: {tmp_path / 'report.html'}" in shown.stdout
     assert "fede: " in shown.stdout
+
+
+def test_what_it_takes_beside_a_reference(tmp_path: Path) -> None:
+    line = ("compare", "tiny.toml", "--method", "single,fedep,feds", "--out", tmp_path / "all")
+    found = answer(*line, "--reference", "fedep")
+    rows = {row["run"]: row for row in found["reference"]}
+    assert list(rows) == ["single", "fedep", "feds"]
+    assert "reference_seeds" not in found
+    for method in ("fedep", "feds"):
+        summary, row = summary_of(tmp_path / "all" / method), rows[method]
+        rounds = [event for event in journal_of(tmp_path / "all" / method) if event["event"] == "round"]
+        until = rounds[: summary["best_round"]]
+        assert row["R@CG"] == summary["best_round"]
+        assert row["values@CG"] == sum(of["up_values"] + of["down_values"] for of in until)
+        assert row["bytes@CG"] == sum(of["up_bytes"] + of["down_bytes"] for of in until)
+        for kind, ratio in (("R", "R_ratio"), ("values", "P"), ("bytes", "B")):
+            assert row[f"{ratio}@CG"] == row[f"{kind}@CG"] / rows["fedep"][f"{kind}@CG"]
+    again = answer("report", tmp_path / "all", "--reference", "fedep", "--out", tmp_path / "page.html")
+    assert again["reference"] == found["reference"]
+    for page in (found["report"], tmp_path / "page.html"):
+        assert "What it takes to converge" in Path(page).read_text()
+    shown = fedkge(*line, "--reference", "fedep", "--resume")
+    assert shown.exit_code == 0, shown.output
+    assert f"{rows['feds']['P@CG']:.4f}" in shown.stdout
+    assert "best validation MRR of fedep" in shown.stdout
+    without = answer(*line, "--resume")
+    assert "reference" not in without
+    assert "What it takes to converge" not in Path(without["report"]).read_text()
+
+
+def test_a_reference_over_seeds(tmp_path: Path) -> None:
+    line = ("compare", "tiny.toml", "--method", "fedep,feds", "--seeds", "0,1", "--out", tmp_path / "all")
+    found = answer(*line, *SHORT, "--reference", "fedep")
+    ratios = [row["B@CG"] for row in found["reference_seeds"] if row["run"] == "feds"]
+    row = found["reference"][1]
+    assert (row["run"], row["seeds"]) == ("feds", 2)
+    assert row["B@CG"] == pytest.approx(sum(ratios) / 2)
+    assert row["B@CG_std"] == pytest.approx(abs(ratios[0] - ratios[1]) / 2**0.5)
+
+
+def test_a_reference_that_is_not_there(tmp_path: Path) -> None:
+    line = ("compare", "tiny.toml", "--method", "single,fedep", "--out", tmp_path / "all", *SHORT)
+    said = refused(*line, "--reference", "fedpe")
+    assert said == "--reference: expected one of single, fedep, got 'fedpe'; did you mean 'fedep'?"
+    assert not (tmp_path / "all").exists()
+    answer(*line)
+    said = refused("report", tmp_path / "all", "--reference", "fedpe", "--out", tmp_path / "page.html")
+    assert said == "--reference: no run is 'fedpe'; did you mean 'fedep'? (there are: single, fedep)"
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_reference_that_fails(tmp_path: Path) -> None:
+    """row-adam leaves rows alone that FedProx would pull."""
+    line = ("compare", "tiny.toml", "--method", "fedprox,fedep", "--out", tmp_path / "all", *SHORT)
+    found = fedkge(*line, "--set", "trainer.optimizer=row-adam", "--reference", "fedprox")
+    assert found.exit_code == 2, found.output
+    assert "trainer.optimizer: row-adam steps" in found.stderr
+    assert "What it took" in found.stdout

@@ -44,7 +44,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_run(folder / "fede", "fede", sites=sites, ended=False, last=12),
         write_run(folder / "fedep", "fedep", sites=sites, away=Away(late={"7": [3]}, refused={"7": [4]})),
     ]
-    write_report(load_runs(runs), folder / "report.html")
+    write_report(load_runs(runs), folder / "report.html", "fedep")
     return folder / "report.html"
 
 
@@ -81,8 +81,8 @@ def test_every_plot_is_drawn(seen: tuple[str, str]) -> None:
     dom, log = seen
     places = len(re.findall(r'class="plot[ "]', dom))
     # 2 of sites, 5 of loss and 5 of validation (all, and one per site), 3 over bytes, 1 of bytes sent,
-    # 1 of who took part, 3 of sizes, 1 of overlap, 1 of time
-    assert places == 22
+    # 1 beside a reference, 1 of who took part, 3 of sizes, 1 of overlap, 1 of time
+    assert places == 23
     assert dom.count("js-plotly-plot") == places
     assert len(re.findall(r'<svg class="main-svg"[^>]*>', dom)) >= places
     assert "could not be drawn" not in dom

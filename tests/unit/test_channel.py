@@ -23,6 +23,7 @@ IDS = torch.tensor([3, 4, 9, 11, 12, 20, 21, 22, 30, 31, 40])
 RELATIONS = torch.tensor([0, 5])
 ANNOUNCED = {Axis.ENTITY: IDS, Axis.RELATION: RELATIONS}
 WIDTHS = {Axis.ENTITY: 4, Axis.RELATION: 3}
+COARSE = {"int4": 0.3, "ternary": 1.3}  #: how far numbers of about 1 may come back
 
 
 def values(n: int = len(IDS), width: int = 4, seed: int = 0) -> Tensor:
@@ -52,7 +53,7 @@ def test_both_axes_over_the_wire(name: str) -> None:
     assert received.keys() == update.keys()
     for axis, rows in update.items():
         assert torch.equal(received[axis].ids, rows.ids)
-        torch.testing.assert_close(received[axis].values, rows.values, rtol=0.01, atol=0.03)
+        torch.testing.assert_close(received[axis].values, rows.values, rtol=0.01, atol=COARSE.get(name, 0.03))
     assert body["entity.where"].tolist() == [0b00010010, 0b00000100]
     assert "relation.where" not in body
 
@@ -173,7 +174,7 @@ def test_a_diverged_site_is_refused(name: str, bad: float) -> None:
         receiver.decode(body)
     sender.settle(False)  # and nothing of it is remembered
     received = receiver.decode(sender.encode(entities()))[Axis.ENTITY].values
-    torch.testing.assert_close(received, values(), rtol=0.01, atol=0.03)
+    torch.testing.assert_close(received, values(), rtol=0.01, atol=COARSE.get(name, 0.03))
 
 
 LOSSY = [Int8(), Int8(feedback=False), Float16(feedback=True), BFloat16(feedback=True)]

@@ -21,3 +21,10 @@ NoStack = Annotated[
     bool, typer.Option("--no-stack", help="Train site by site; on a CPU the results are the same.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Reference = Annotated[
+    str | None,
+    typer.Option(
+        help="Say what others take to converge beside this: a method, as in fedep, a run's folder or label.",
+        show_default=False,
+    ),
+]

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fedkge.cli.arguments import Reference
 from fedkge.cli.output import command, show
 
 
@@ -22,11 +23,20 @@ def report(
             help="The page to write; report.html in the run's folder, or here when runs are compared."
         ),
     ] = None,
+    reference: Reference = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Show what runs found, and write a page that works offline."""
     with command():
-        from fedkge.cli.results import beside_alone, brackets, joining, point_rows, readable
+        from fedkge.cli.results import (
+            beside_alone,
+            brackets,
+            joining,
+            point_rows,
+            readable,
+            reference_json,
+            show_reference,
+        )
         from fedkge.reports.html import write_report
         from fedkge.reports.load import load_runs
         from fedkge.reports.sweep import sweep_rows, swept
@@ -36,7 +46,7 @@ def report(
         page = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
         if page.is_dir():
             page /= "report.html"
-        write_report(loaded, page)
+        write_report(loaded, page, reference)
         keys = swept(loaded)
         metrics, points = metric_rows(loaded), sweep_rows(loaded) if keys else []
         sites = site_rows(loaded) if len(loaded) > 1 else own_rows(loaded[0])
@@ -44,6 +54,7 @@ def report(
             found = {"report": str(page), "metrics": metrics, "sites": sites} | (
                 {"points": points} if points else {}
             )
+            found |= reference_json(loaded, reference)
             print(json.dumps(found, indent=2, ensure_ascii=False))
             return
         title = "Test metrics over all sites: filtered, head and tail, realistic ties"
@@ -54,4 +65,5 @@ def report(
             show(beside_alone(sites), False, f"Test MRR of each site{brackets(sites)}")
             for sentence in joining(loaded):
                 print(sentence)
+        show_reference(loaded, reference)
         print(f"report: {page}")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 WHOLE = ("rounds", "best_round", "triples_per_s", "seeds", "queries")
 NAMED = 4  #: sites that are named in a sentence
-TENTHS = ("mr", "seconds", "train_seconds")
+TENTHS = ("mr", "seconds", "train_seconds", "R@CG")
 
 
 def readable(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -109,13 +109,44 @@ def joining(runs: Sequence[Run]) -> list[str]:
     return sentences
 
 
-def write_page(runs: Sequence[Run], path: Path) -> str | None:
+def show_reference(runs: Sequence[Run], reference: str | None) -> None:
+    """Print what each experiment took to converge and to come near the reference, as ratios."""
+    from fedkge.cli.output import show
+    from fedkge.reports.reference import reference_rows
+
+    if reference is None:
+        return
+    names = ["run", "seeds", "valid_mrr", "R@CG"]
+    names += [f"{kind}@{level}" for kind in "PB" for level in ("CG", "99", "98")]
+    rows = [
+        {key: row[key] for name in names for key in (name, f"{name}_std") if key in row}
+        for row in reference_rows(runs, reference)
+    ]
+    title = (
+        "Rounds (R) until converged (CG); values (P) and bytes (B) sent until then, and until first at 99 % "
+        f"and 98 % of\nthe best validation MRR of {reference}, as multiples of what {reference} sent for it"
+    )
+    show(readable(rows), False, title)
+
+
+def reference_json(runs: Sequence[Run], reference: str | None) -> dict[str, Any]:
+    """The same for machines; with several seeds, of each as well."""
+    from fedkge.reports.reference import each_reference_rows, reference_rows
+
+    if reference is None:
+        return {}
+    rows = reference_rows(runs, reference)
+    each = {"reference_seeds": each_reference_rows(runs, reference)} if "seeds" in rows[0] else {}
+    return {"reference": rows} | each
+
+
+def write_page(runs: Sequence[Run], path: Path, reference: str | None = None) -> str | None:
     """Write the report and say where; a machine without plotly still trains, and says that there is none."""
     from fedkge.errors import MissingPackage
     from fedkge.reports.html import write_report
 
     try:
-        write_report(runs, path)
+        write_report(runs, path, reference)
     except MissingPackage as error:
         print(f"warning: {error}; `fedkge report` makes the page where it is installed", file=sys.stderr)
         return None

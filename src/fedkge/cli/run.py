@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkge.cli.arguments import Config, Device, Json, NoStack, Out, Resume, Seeds, Set
-from fedkge.cli.output import command, show
+from fedkge.cli.arguments import Config, Device, Json, NoStack, Out, Reference, Resume, Seeds, Set
+from fedkge.cli.output import check, command, show
 
 if TYPE_CHECKING:
     from fedkge.reports.run import Run
@@ -61,6 +61,7 @@ def compare(
     out: Out = None,
     set_: Set = [],  # noqa: B006
     seeds: Seeds = None,
+    reference: Reference = None,
     device: Device = "auto",
     resume: Resume = False,
     no_stack: NoStack = False,
@@ -69,26 +70,35 @@ def compare(
     """Run one experiment by several methods with the same budget, and show them site by site."""
     with command():
         from fedkge.cli.experiments import by_method
-        from fedkge.cli.results import beside_alone, brackets, cost_rows, joining
+        from fedkge.cli.results import (
+            beside_alone,
+            brackets,
+            cost_rows,
+            joining,
+            reference_json,
+            show_reference,
+        )
         from fedkge.reports.experiments import experiments
         from fedkge.reports.tables import joining_rows, metric_rows, site_rows
 
         folder = out or Path("runs") / config.stem
         points = {folder / name: one for name, one in by_method(config, set_, method).items()}
-        runs, page, failed = _trained(points, folder, seeds, device, resume, stacked=not no_stack)
+        if reference is not None:
+            check("--reference", reference, [point.name for point in points])
+        runs, page, failed = _trained(points, folder, seeds, device, resume, not no_stack, reference)
         sites = site_rows(runs)
         if json:
-            _print_json(
-                {
-                    "report": page,
-                    "sites": sites,
-                    "methods": metric_rows(runs),
-                    "joining": joining_rows(experiments(runs)),
-                }
-            )
+            found = {
+                "report": page,
+                "sites": sites,
+                "methods": metric_rows(runs),
+                "joining": joining_rows(experiments(runs)),
+            }
+            _print_json(found | reference_json(runs, _among(runs, reference)))
         else:
             show(beside_alone(sites), False, f"{_what(runs)}: test MRR, {PROTOCOL}{brackets(sites)}")
             show(cost_rows(runs), False, "What it took")
+            show_reference(runs, _among(runs, reference))
             _print_lines(*joining(runs), f"runs: {folder}    report: {page}")
         _end(failed)
 
@@ -130,7 +140,13 @@ def sweep(
 
 
 def _trained(
-    points: Mapping[Path, Experiment], out: Path, seeds: str | None, device: str, resume: bool, stacked: bool
+    points: Mapping[Path, Experiment],
+    out: Path,
+    seeds: str | None,
+    device: str,
+    resume: bool,
+    stacked: bool,
+    reference: str | None = None,
 ) -> tuple[list[Run], str | None, bool]:
     """Train every point with every seed: the runs, where the report is, and whether any of them failed."""
     from fedkge.cli.experiments import seeded
@@ -141,7 +157,12 @@ def _trained(
     experiments = seeded(points, seeds)
     failures = train(experiments, out, device, resume, stacked)
     runs = load_runs([folder for folder in experiments if (folder / "run.jsonl").exists()])
-    return runs, write_page(runs, out / "report.html"), bool(failures)
+    return runs, write_page(runs, out / "report.html", _among(runs, reference)), bool(failures)
+
+
+def _among(runs: list[Run], reference: str | None) -> str | None:
+    """The reference, unless it failed before it began: that has been said, and the others are shown."""
+    return reference if any(run.method == reference for run in runs) else None
 
 
 def _what(runs: list[Run]) -> str:

@@ -114,7 +114,7 @@ class Sender:
         for block in blocks(values):
             total = values[block] + carried[block if at is None else at[block].to(values.device)]
             codes.append(self.codec.encode(total))
-            torch.sub(total, self.codec.decode(codes[-1]), out=lost[block])
+            torch.sub(total, self.codec.decode(codes[-1], values.shape[1]), out=lost[block])
         self._pending[axis] = at, lost
         return {part: torch.cat([code[part] for code in codes]) for part in codes[0]}
 
@@ -164,7 +164,7 @@ class Receiver:
             found = f"{support.dtype} {list(support.shape)}"
             raise DataError(f"{axis}.{SUPPORT}: {found}, expected [{len(ids)}] numbers of sites, at least 1")
         try:
-            values = self.codec.decode(code)
+            values = self.codec.decode(code, self.widths[axis])
         except DataError as error:
             raise DataError(f"{axis} rows: {error}") from None
         if len(ids) == 0 or values.shape != (len(ids), self.widths[axis]):

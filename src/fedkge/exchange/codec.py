@@ -1,4 +1,4 @@
-"""How rows are written: exactly, in 16 bits, or in 8 bits with a scale per row."""
+"""How rows are written: exactly, in 16 bits, or in 8, 4 or 2 bits with a scale per row."""
 
 from __future__ import annotations
 
@@ -22,14 +22,18 @@ class Codec(ABC):
     """
 
     feedback: bool = False  # what a channel asks; codecs that lose something make it an option
+    delta: bool = False  # whether changes are coded instead of rows; the same
 
     @abstractmethod
     def encode(self, values: Tensor) -> dict[str, Tensor]:
         """The code of float32 `values` [n, width]."""
 
     @abstractmethod
-    def decode(self, code: Mapping[str, Tensor]) -> Tensor:
-        """Float32 [n, width]; a code of other parts, types or shapes is a `DataError`."""
+    def decode(self, code: Mapping[str, Tensor], width: int | None = None) -> Tensor:
+        """Float32 [n, width]; a code of other parts, types or shapes is a `DataError`.
+
+        Codes that pack several numbers into a byte need the width; without it, their last byte is full.
+        """
 
 
 BLOCK = 1 << 19  #: numbers worked on at a time
@@ -45,7 +49,7 @@ class Float32(Codec):
     def encode(self, values: Tensor) -> dict[str, Tensor]:
         return {"values": values}
 
-    def decode(self, code: Mapping[str, Tensor]) -> Tensor:
+    def decode(self, code: Mapping[str, Tensor], width: int | None = None) -> Tensor:
         (values,) = _parts(code, values=(torch.float32, 2))
         return values
 
@@ -57,6 +61,7 @@ class _Cast(Codec):
     dtype: ClassVar[torch.dtype]
 
     feedback: bool = False  #: add what rounding lost to the next message
+    delta: bool = False  #: code the change against the last row that both ends hold
 
     def encode(self, values: Tensor) -> dict[str, Tensor]:
         largest = torch.finfo(self.dtype).max
@@ -66,7 +71,7 @@ class _Cast(Codec):
 
         return {"values": _by_blocks(within, self.dtype, values)}
 
-    def decode(self, code: Mapping[str, Tensor]) -> Tensor:
+    def decode(self, code: Mapping[str, Tensor], width: int | None = None) -> Tensor:
         (values,) = _parts(code, values=(self.dtype, 2))
         return values.float()
 
@@ -87,24 +92,99 @@ class BFloat16(_Cast):
     dtype = torch.bfloat16
 
 
-@CODECS.register("int8")
 @dataclass(frozen=True)
-class Int8(Codec):
-    """One byte a number and four bytes a row: x ≈ scale · q, scale = max|x| / 127, q rounded to even."""
+class _Quanta(Codec):
+    """Whole numbers of at most `most` times a scale per row, several to a byte."""
+
+    most: ClassVar[int]
+    per_byte: ClassVar[int]
 
     feedback: bool = True  #: add what rounding lost to the next message
+    delta: bool = False  #: code the change against the last row that both ends hold
+
+    def scale(self, values: Tensor) -> Tensor:
+        """[n]; the largest number of a row is `most` of them."""
+        largest = torch.maximum(values.amax(1), -values.amin(1))
+        # By a tensor: torch multiplies by 1/127 when a GPU is to divide by a number, and bytes would differ.
+        return largest / torch.full_like(largest, self.most)
 
     def encode(self, values: Tensor) -> dict[str, Tensor]:
-        largest = torch.maximum(values.amax(1), -values.amin(1))  # [n]
-        # At least the smallest normal number: rows of zeros divide by it, and 127 is never exceeded.
-        # By a tensor: torch multiplies by 1/127 when a GPU is to divide by a number, and bytes would differ.
-        scale = (largest / torch.full_like(largest, 127)).clamp_min(torch.finfo(torch.float32).tiny)
-        quanta = _by_blocks(lambda x, s: x.div(s[:, None]).round_(), torch.int8, values, scale)
-        return {"values": quanta, "scale": scale}
+        # At least the smallest normal number: rows of zeros divide by it.
+        scale = self.scale(values).clamp_min(torch.finfo(torch.float32).tiny)
 
-    def decode(self, code: Mapping[str, Tensor]) -> Tensor:
-        values, scale = _parts(code, values=(torch.int8, 2), scale=(torch.float32, 1))
+        def quanta(x: Tensor, s: Tensor) -> Tensor:
+            return x.div(s[:, None]).round_().clamp_(-self.most, self.most)
+
+        found = _by_blocks(quanta, torch.int8, values, scale)
+        return {
+            "values": _pack(found + self.most, self.per_byte) if self.per_byte > 1 else found,
+            "scale": scale,
+        }
+
+    def decode(self, code: Mapping[str, Tensor], width: int | None = None) -> Tensor:
+        packed = self.per_byte > 1
+        values, scale = _parts(
+            code, values=(torch.uint8 if packed else torch.int8, 2), scale=(torch.float32, 1)
+        )
+        if packed:
+            values = _unpack(values, self.per_byte, width).to(torch.int8) - self.most
         return _by_blocks(lambda q, s: q.float().mul_(s[:, None]), torch.float32, values, scale)
+
+
+@CODECS.register("int8")
+@dataclass(frozen=True)
+class Int8(_Quanta):
+    """One byte a number and four bytes a row: x ≈ scale · q, scale = max|x| / 127, q rounded to even."""
+
+    most = 127
+    per_byte = 1
+
+
+@CODECS.register("int4")
+@dataclass(frozen=True)
+class Int4(_Quanta):
+    """Half a byte a number and four bytes a row: x ≈ scale · q, scale = max|x| / 7; best with `delta`."""
+
+    most = 7
+    per_byte = 2
+
+
+@CODECS.register("ternary")
+@dataclass(frozen=True)
+class Ternary(_Quanta):
+    """A quarter of a byte a number and four bytes a row: x ≈ -scale, 0 or scale; best with `delta`.
+
+    The scale is 1.224 times the root mean square, which is best for normally distributed numbers.
+    """
+
+    most = 1
+    per_byte = 4
+
+    def scale(self, values: Tensor) -> Tensor:
+        largest = super().scale(values).clamp_min(torch.finfo(torch.float32).tiny)  # its square may overflow
+        scale = 1.224 * largest * values.div(largest[:, None]).square_().mean(1).sqrt()
+        return scale.clamp_max(torch.finfo(torch.float32).max)
+
+
+def _pack(digits: Tensor, per_byte: int) -> Tensor:
+    """Digits [n, w] below 2^(8 / per_byte) as bytes [n, ⌈w / per_byte⌉], the first in the lowest bits."""
+    missing = -digits.shape[1] % per_byte
+    padded = torch.nn.functional.pad(digits.to(torch.uint8), (0, missing)).unflatten(1, (-1, per_byte))
+    bits = 8 // per_byte
+    packed = padded[..., 0]
+    for place in range(1, per_byte):
+        packed = packed | padded[..., place] << bits * place
+    return packed
+
+
+def _unpack(packed: Tensor, per_byte: int, width: int | None) -> Tensor:
+    bits = 8 // per_byte
+    digits = torch.stack([packed >> bits * place & (1 << bits) - 1 for place in range(per_byte)], -1).flatten(
+        1
+    )
+    if width is not None and -(-width // per_byte) != packed.shape[1]:
+        raise DataError(f"values: {packed.shape[1]} bytes a row, expected {-(-width // per_byte)}")
+    return digits[:, :width]
 
 
 def blocks(rows: Tensor) -> list[slice]:

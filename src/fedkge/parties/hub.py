@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fedkge.errors import DataError, FedkgeError
 from fedkge.evaluation import combined
-from fedkge.exchange.channel import Receiver, Sender
 from fedkge.exchange.codec import Codec
+from fedkge.exchange.line import Line, line
 from fedkge.exchange.rows import HUB, Envelope, Rows, Update, named, under, update_under
 from fedkge.exchange.select import Selection
 from fedkge.graphs.graph import Axis
@@ -48,9 +48,8 @@ class HubParty:
         self.sites, self.participation, self.plan = sorted(sites), participation, plan
         self.hub = Hub()
         self.events: list[dict[str, Any]] = []
-        self.senders: dict[str, Sender] = {}
-        self.receivers: dict[str, Receiver] = {}
-        self._memories: dict[str, dict[str, Tensor]] = {}  # of senders, until their sites have joined
+        self.lines: dict[str, Line] = {}
+        self._memories: dict[str, dict[str, Tensor]] = {}  # of lines, until their sites have joined
         names = ["all"] if method.together else self.sites
         self.stopping = {name: deepcopy(plan.stopping) for name in names}
         self.round = 0  # the last that was closed, or is open
@@ -100,15 +99,14 @@ class HubParty:
             raise DataError(f"{site} joins with {found}, expected {sorted(expected)}; another method?")
         ids = {axis: envelope.body[f"{axis}.ids"] for axis in self.method.shares}
         self.hub.ids[site] = ids
-        self.senders[site] = Sender(self.codec, ids)
-        self.senders[site].load(self._memories.pop(site, {}))
-        self.receivers[site] = Receiver(self.codec, ids, self.widths)
+        self.lines[site] = line(self.codec, ids, self.widths, hub=True)
+        self.lines[site].load(self._memories.pop(site, {}))
         return self._advance() if self.phase == "join" and len(self.hub.ids) == len(self.sites) else []
 
     def _upload(self, envelope: Envelope) -> list[Envelope]:
         site = envelope.sender
         try:
-            update = self.receivers[site].decode(envelope.body)
+            update = self.lines[site].decode(envelope.body, envelope.round)
         except DataError as error:
             return self._refuse(site, envelope.round, str(error))
         if envelope.round != self.round or self.phase != "train":
@@ -116,7 +114,7 @@ class HubParty:
         if site not in self._asked or site in self._inbox:
             return self._refuse(site, envelope.round, "answers nothing that was asked")
         self._inbox[site] = update
-        self.senders[site].settle(True)  # an answer says that the question arrived
+        self.lines[site].settle(True)  # an answer says that the question arrived
         return self._close_if_due()
 
     def _refuse(self, site: str, round: int, why: str) -> list[Envelope]:
@@ -158,7 +156,9 @@ class HubParty:
                 a: self._chosen(site, a, rows) for a, rows in self.method.answer(self.hub, site).items()
             }
         self.holds.discard(site)
-        return Envelope(HUB, site, kind, self.round, self.senders[site].encode(update), self._note(site))
+        return Envelope(
+            HUB, site, kind, self.round, self.lines[site].encode(update, self.round), self._note(site)
+        )
 
     def _chosen(self, site: str, axis: Axis, rows: Rows) -> Rows:
         tie = key(self.plan.seed, site, axis, self.round, "ties")
@@ -233,7 +233,7 @@ class HubParty:
         if envelope.round != self.round or self.phase != "measure":
             return []
         self.metrics[envelope.sender] = envelope.note["metrics"]
-        self.senders[envelope.sender].settle(True)
+        self.lines[envelope.sender].settle(True)
         self._measured.add(envelope.sender)
         return self._validated() if len(self._measured) == len(self._active) else []
 
@@ -268,7 +268,7 @@ class HubParty:
         """Tensors and plain values, as they were when the open round began."""
         tensors = {f"memory.{name}": tensor for name, tensor in self.hub.memory.items()}
         for number, site in enumerate(self.sites):
-            tensors |= {f"sent.{number}.{name}": t for name, t in self.senders[site].memory().items()}
+            tensors |= {f"sent.{number}.{name}": t for name, t in self.lines[site].memory().items()}
             tensors |= named(f"late.{number}", self._late.get(site, {}))
         return tensors, {**self._began, "news": dict(self.news)}
 

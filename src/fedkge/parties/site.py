@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fedkge.errors import FedkgeError
-from fedkge.exchange.channel import Receiver, Sender
 from fedkge.exchange.codec import Codec
+from fedkge.exchange.line import line
 from fedkge.exchange.rows import HUB, Envelope, Update, named, under, update_under
 from fedkge.exchange.select import Choice, Selection
 from fedkge.methods import Method, Site
@@ -40,8 +40,7 @@ class SiteParty:
         self.id = site.id
         self.announced = {axis: site.shared[axis].ids for axis in method.shares}
         widths = {axis: site.traded.table(axis).shape[1] for axis in method.shares}
-        self.sender = Sender(codec, self.announced)
-        self.receiver = Receiver(codec, self.announced, widths, supported=True)
+        self.line = line(codec, self.announced, widths, hub=False)
         self.held: Update = {}  # an answer that came to be measured, for the next turn
         self.uploaded = 0  # the round of the last upload
         method.prepare(site)
@@ -59,7 +58,7 @@ class SiteParty:
             return [self.finish(envelope.round)]
         self._heed(envelope.note)
         if envelope.kind == "measure":
-            self.held = self.receiver.decode(envelope.body)
+            self.held = self.line.decode(envelope.body, envelope.round)
             metrics = self.measure(self.method.measured(self.site, self.held))
             return [Envelope(self.id, HUB, "metrics", envelope.round, note={"metrics": metrics})]
         if envelope.kind == "stop":
@@ -72,19 +71,19 @@ class SiteParty:
     def begin(self, envelope: Envelope) -> None:
         """Adopt what came now, or what came to be measured."""
         self._heed(envelope.note)
-        answer = self.receiver.decode(envelope.body) if envelope.body else self.held
+        answer = self.line.decode(envelope.body, envelope.round) if envelope.body else self.held
         self.method.adopt(self.site, answer)
         self.held = {}
 
     def finish(self, round: int) -> Envelope:
         self.uploaded = round
         update = self.choice.up(self.method.publish(self.site), round)
-        return Envelope(self.id, HUB, "upload", round, self.sender.encode(update))
+        return Envelope(self.id, HUB, "upload", round, self.line.encode(update, round))
 
     def _heed(self, note: Mapping[str, Any]) -> None:
         """The hub says which upload it took last, and whether what was measured last is the best."""
         if "taken" in note:
-            for remembers in (self.sender, self.choice):
+            for remembers in (self.line, self.choice):
                 remembers.settle(note["taken"] == self.uploaded)
         if note.get("best"):
             self.best.copy_(self.method.measured(self.site, self.held))
@@ -92,13 +91,13 @@ class SiteParty:
     def state(self) -> dict[str, Tensor]:
         """What the site keeps besides its tables."""
         memory = {f"memory.{name}": tensor for name, tensor in self.site.memory.items()}
-        sent = {f"sent.{name}": tensor for name, tensor in self.sender.memory().items()}
+        sent = {f"sent.{name}": tensor for name, tensor in self.line.memory().items()}
         sent |= {f"chosen.{name}": tensor for name, tensor in self.choice.memory().items()}
         return {**named("held", self.held), **memory, **sent, "uploaded": torch.tensor(self.uploaded)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         self.site.memory.update(under("memory", state))
-        self.sender.load(under("sent", state))
+        self.line.load(under("sent", state))
         self.choice.load(under("chosen", state))
         self.held = update_under("held", state)
         self.uploaded = int(state["uploaded"])

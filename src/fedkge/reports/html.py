@@ -27,9 +27,12 @@ LOGO = (
 )
 
 
-def write_report(runs: Sequence[Run], path: Path) -> None:
-    """Write the page whole or not at all; only an earlier report is replaced."""
-    content = render(runs)
+def write_report(runs: Sequence[Run], path: Path, reference: str | None = None) -> None:
+    """Write the page whole or not at all; only an earlier report is replaced.
+
+    `reference` names the experiment whose convergence others are compared with, as `reference_rows` takes it.
+    """
+    content = render(runs, reference)
     draft = path.with_name(f".{path.name}.part")
     try:
         if path.exists() and not _is_report(path):
@@ -48,11 +51,11 @@ def _is_report(path: Path) -> bool:
         return GENERATOR.encode() in file.read(2000)
 
 
-def render(runs: Sequence[Run]) -> str:
+def render(runs: Sequence[Run], reference: str | None = None) -> str:
     """The page as text; the same run folders give the same page."""
     script = _plotly()
     canvas = Canvas()
-    parts = sections(runs, canvas)
+    parts = sections(runs, canvas, reference)
     links = "".join(f'<li><a href="#s{i}">{escape(title)}</a></li>' for i, title in enumerate(parts))
     body = "".join(
         f'<section id="s{i}" aria-labelledby="h{i}"><h2 id="h{i}">{escape(title)}</h2>{content}</section>'

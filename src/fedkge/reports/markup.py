@@ -72,6 +72,15 @@ def size(value: float) -> str:
     return f"{value:,.2f} TB"
 
 
+def amount(value: float) -> str:
+    """A large number to three digits: 23.4 M."""
+    for unit in ("", " k", " M"):
+        if abs(value) < 1000:
+            return f"{value:,.3g}{unit}"
+        value /= 1000
+    return f"{value:,.4g} G"
+
+
 def percent(value: float) -> str:
     """A share, to a tenth of a percent."""
     return f"{value:.1%}"

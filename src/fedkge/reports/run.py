@@ -27,6 +27,10 @@ class Traffic(NamedTuple):
     def bytes(self) -> int:
         return self.up_bytes + self.down_bytes
 
+    @property
+    def values(self) -> int:
+        return self.up_values + self.down_values
+
     @classmethod
     def read(cls, found: Mapping[str, Any]) -> Traffic:
         return cls(*(int(found.get(name, 0)) for name in cls._fields))
@@ -140,7 +144,7 @@ class Run:
         return Traffic.total(done.traffic for done in self.rounds.values())
 
     def sent(self, direction: str = "bytes") -> dict[int, float]:
-        """Round -> bytes sent up to and with it: `bytes` in both directions, `up_bytes` or `down_bytes`."""
+        """Round -> sent up to and with it: `bytes` or `values` in both directions, in one as `up_bytes`."""
         numbers = sorted(self.rounds)
         amounts = [getattr(self.rounds[number].traffic, direction) for number in numbers]
         return dict(zip(numbers, accumulate(amounts), strict=True))

@@ -24,6 +24,7 @@ from fedkge.reports.markup import (
     table,
     words,
 )
+from fedkge.reports.reference_section import convergence
 from fedkge.reports.run import Run
 from fedkge.reports.seeds import each_seed_rows
 from fedkge.reports.setup_sections import configuration, environment
@@ -47,7 +48,7 @@ KEPT = Column("best_round", "Kept", count, "the round with the best validation; 
 DRAWN = 8  #: experiments that plots show; of more, the best
 
 
-def sections(runs: Sequence[Run], page: Canvas) -> dict[str, str]:
+def sections(runs: Sequence[Run], page: Canvas, reference: str | None = None) -> dict[str, str]:
     """Heading -> HTML, in reading order; plots are placed on `page` along the way."""
     groups = experiments(runs)
     drawn = foremost(groups, DRAWN)
@@ -58,6 +59,7 @@ def sections(runs: Sequence[Run], page: Canvas) -> dict[str, str]:
         "Sites: alone and together" if compared else "Results by site": _by_site(page, runs, groups),
         "Training": _training(page, drawn, len(groups)),
         "Traffic": traffic(page, groups, drawn),
+        "What it takes to converge": "" if reference is None else convergence(page, runs, reference),
         "What the sites hold": holdings(page, runs),
         "Time": _time(page, groups),
         "Configuration": configuration(groups),

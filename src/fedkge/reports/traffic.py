@@ -97,7 +97,7 @@ def traffic_rows(groups: Sequence[Experiment]) -> list[Row]:
         row: Row = {"run": group.label, "rounds": mean(run.last_round for run in group.runs)}
         row |= {name: mean(getattr(of, name) for of in sent) for name in ("up_bytes", "down_bytes", "bytes")}
         row["per_round"] = row["bytes"] / row["rounds"] if row["rounds"] else None
-        values = sum(of.up_values + of.down_values for of in sent)
+        values = sum(of.values for of in sent)
         row["per_value"] = sum(of.bytes for of in sent) / values if values else None
         late = [sum(len(done.late) for done in run.rounds.values()) for run in group.runs]
         refused = [sum(len(done.refused) for done in run.rounds.values()) for run in group.runs]

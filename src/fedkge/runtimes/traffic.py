@@ -8,6 +8,7 @@ from typing import Any
 
 from fedkge.exchange.rows import HUB, Envelope
 from fedkge.exchange.wire import length
+from fedkge.graphs.graph import Axis
 
 KINDS = ("up_bytes", "down_bytes", "up_values", "down_values")
 
@@ -18,15 +19,15 @@ class Traffic:
     A method that shares nothing has no messages that would have to be sent, and counts none.
     """
 
-    def __init__(self, shares: bool) -> None:
-        self.shares = shares
+    def __init__(self, widths: Mapping[Axis, int]) -> None:
+        self.widths = widths  # of the rows that travel; none: nothing is shared
         self.sites: dict[str, dict[str, int]] = defaultdict(_zero)
         self._announced: dict[tuple[str, str], int] = {}
         self.rounds: dict[int, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(_zero))
 
     def count(self, envelope: Envelope, again: bool = False) -> None:
         """`again`: a message that was counted before the run was interrupted."""
-        if not self.shares:
+        if not self.widths:
             return
         up = envelope.recipient == HUB
         site, way = (envelope.sender, "up") if up else (envelope.recipient, "down")
@@ -40,12 +41,15 @@ class Traffic:
         count = 0
         for name, tensor in envelope.body.items():
             axis, _, part = name.partition(".")
-            if part == "ids":
+            kind = part.rpartition(".")[2]
+            if kind == "ids":
                 self._announced[site, axis] = len(tensor)
-            elif part == "where":
+            elif kind == "where":
                 count += self._announced[site, axis]
-            elif part != "scale":
-                count += tensor.numel()
+            elif kind == "values":
+                count += len(tensor) * self.widths[Axis(axis)]
+            elif kind == "support":
+                count += len(tensor)
         return count
 
     def round(self, number: int) -> dict[str, dict[str, int]]:
