@@ -35,8 +35,13 @@ class Codec(ABC):
         Codes that pack several numbers into a byte need the width; without it, their last byte is full.
         """
 
+    def numbers(self, width: int) -> int:
+        """How many numbers a row of this width is, as the papers count."""
+        return width
+
 
 BLOCK = 1 << 19  #: numbers worked on at a time
+
 
 CODECS: Registry[Codec] = Registry("codec", "fedkge.exchange")
 

@@ -72,5 +72,5 @@ class FedEC(FedEP):
 
 
 def softplus(z: Tensor) -> Tensor:
-    """`log(1 + e^z)` by the kernel of the losses: torch's own depends, in the last bit, on a number's place."""
+    """`log(1 + e^z)` by the losses' kernel: torch's own depends, in the last bit, on a number's place."""
     return contrast(torch.stack((-z, z), -1), 0.0)

@@ -88,7 +88,10 @@ class Federated:
             experiment.participation,
             plan,
         )
-        self.traffic, self.clock = Traffic({axis: widths[axis] for axis in method.shares}), Clock()
+        self.traffic, self.clock = (
+            Traffic({axis: experiment.codec.numbers(widths[axis]) for axis in method.shares}),
+            Clock(),
+        )
         self._warn()
         self.losses: dict[str, float] = {}
         self._trained = (0.0, 0)  # seconds, statements

@@ -20,7 +20,7 @@ class Traffic:
     """
 
     def __init__(self, widths: Mapping[Axis, int]) -> None:
-        self.widths = widths  # of the rows that travel; none: nothing is shared
+        self.widths = widths  # numbers of a coded row; none: nothing is shared
         self.sites: dict[str, dict[str, int]] = defaultdict(_zero)
         self._announced: dict[tuple[str, str], int] = {}
         self.rounds: dict[int, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(_zero))
