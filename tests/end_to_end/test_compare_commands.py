@@ -145,17 +145,24 @@ def test_a_folder_that_is_a_run(tmp_path: Path) -> None:
 
 
 def test_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
-    """row-adam leaves rows alone that FedProx would pull."""
-    line = ("compare", "tiny.toml", "--method", "fedprox,fedep", "--out", tmp_path / "all", *SHORT)
-    found = fedkge(*line, "--set", "trainer.optimizer=row-adam")
+    """A small model cannot be larger than the large one."""
+    line = ("compare", "tiny.toml", "--method", "fedkd,fedep", "--out", tmp_path / "all", *SHORT)
+    found = fedkge(*line, "--set", "method.small=999")
     assert found.exit_code == 2, found.output
-    assert found.stderr.startswith(
-        f"error: {tmp_path / 'all' / 'fedprox'}: trainer.optimizer: row-adam steps"
-    )
+    assert found.stderr.startswith(f"error: {tmp_path / 'all' / 'fedkd'}: ")
     assert "fedep" in found.stdout
     assert (tmp_path / "all" / "fedep" / "summary.json").exists()
     said = fedkge("run", "tiny.toml", "--out", tmp_path / "one", "--set", "method.name=fedprox", *SHORT)
     assert said.exit_code == 0, said.output
+
+
+def test_what_does_not_go_together_is_said_before_anything_trains(tmp_path: Path) -> None:
+    """row-adam leaves rows alone that FedProx would pull."""
+    line = ("compare", "tiny.toml", "--method", "single,fedprox", "--out", tmp_path / "all", *SHORT)
+    found = fedkge(*line, "--set", "trainer.optimizer=row-adam")
+    assert found.exit_code == 2, found.output
+    assert "trainer.optimizer: row-adam steps touched rows alone" in found.stderr
+    assert not (tmp_path / "all").exists()
 
 
 def test_report(tmp_path: Path) -> None:
@@ -221,9 +228,9 @@ def test_a_reference_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_reference_that_fails(tmp_path: Path) -> None:
-    """row-adam leaves rows alone that FedProx would pull."""
-    line = ("compare", "tiny.toml", "--method", "fedprox,fedep", "--out", tmp_path / "all", *SHORT)
-    found = fedkge(*line, "--set", "trainer.optimizer=row-adam", "--reference", "fedprox")
+    """A small model cannot be larger than the large one."""
+    line = ("compare", "tiny.toml", "--method", "fedkd,fedep", "--out", tmp_path / "all", *SHORT)
+    found = fedkge(*line, "--set", "method.small=999", "--reference", "fedkd")
     assert found.exit_code == 2, found.output
-    assert "trainer.optimizer: row-adam steps" in found.stderr
+    assert f"error: {tmp_path / 'all' / 'fedkd'}: " in found.stderr
     assert "What it took" in found.stdout

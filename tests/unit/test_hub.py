@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedkge.errors import ConfigError, FedkgeError
+from fedkge.errors import ConfigError, DataError, FedkgeError
 from fedkge.exchange.codec import Float32
 from fedkge.exchange.rows import HUB, Envelope
 from fedkge.exchange.select import Full
@@ -17,7 +17,7 @@ from fedkge.methods.fede import FedE
 from fedkge.methods.fedep import FedEP
 from fedkge.methods.single import Single
 from fedkge.parties import HubParty, Participation, Plan
-from fedkge.parties.hub import VOID
+from fedkge.parties.hub import TOGETHER, VOID
 from fedkge.training import Stopping
 
 SITES = ("a", "b", "c")
@@ -196,7 +196,7 @@ def test_sites_together_stop_by_the_mean_and_learn_which_round_was_best() -> Non
     third = validate(at, {"a": 0.0, "b": 0.0, "c": 0.1})
     assert {letter.kind for letter in third.values()} == {"stop"}
     assert at.phase == "done"
-    assert (at.stopping["all"].best_at, at.stopping["all"].last_at) == (1, 3)
+    assert (at.stopping[TOGETHER].best_at, at.stopping[TOGETHER].last_at) == (1, 3)
     assert next(event["mrr"] for event in events(at, "evaluate")) == pytest.approx(0.2)
 
 
@@ -243,3 +243,68 @@ def test_the_sites_asked_are_a_seeded_fraction_and_everyones_turn_comes() -> Non
 def test_shares_outside_their_range_are_errors(options: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):
         Participation(**options)
+
+
+def test_ids_may_be_any_numbers_in_order() -> None:
+    """Rows travel without ids: a hub has room for what was announced, whatever it is called."""
+    at = hub()
+    ids = {"a": [-7, 3], "b": [3, 10**12], "c": [-7, 10**12]}
+    for site in SITES:
+        letters = at.receive(Envelope(site, HUB, "join", 0, {"entity.ids": torch.tensor(ids[site])}))
+    assert len(letters) == 3
+    for site, value in (("a", 1.0), ("b", 2.0), ("c", 6.0)):
+        letters = at.receive(upload(site, 1, value))
+    told = {letter.recipient: letter.body["entity.values"][:, 0].tolist() for letter in letters}
+    assert told == {"a": [3.5, 1.5], "b": [1.5, 4.0], "c": [3.5, 4.0]}
+
+
+@pytest.mark.parametrize("ids", [torch.tensor([1, 1]), torch.tensor([2, 1]), torch.ones(2), torch.ones(1, 2)])
+def test_ids_that_are_none_cannot_join(ids: torch.Tensor) -> None:
+    with pytest.raises(DataError, match=r"expected torch\.int64"):
+        hub().receive(Envelope("a", HUB, "join", 0, {"entity.ids": ids}))
+
+
+def test_joining_with_something_else_is_another_method() -> None:
+    with pytest.raises(DataError, match="a joins with"):
+        hub().receive(Envelope("a", HUB, "join", 0, {"relation.ids": IDS}))
+
+
+def test_who_speaks_too_early_or_joins_too_late_is_refused() -> None:
+    at = hub()
+    assert at.receive(upload("a", 1, 1.0)) == []
+    assert at.receive(metrics("a", 1, 0.5)) == []
+    join(at)
+    assert at.receive(Envelope("a", HUB, "join", 0, {"entity.ids": torch.tensor([5])})) == []
+    assert [event["why"] for event in events(at, "refused")] == [
+        "speaks before everyone has joined",
+        "speaks before everyone has joined",
+        "joins a federation that has begun",
+    ]
+    for site in SITES:
+        letters = at.receive(upload(site, 1, 1.0))
+    assert len(letters) == 3
+
+
+@pytest.mark.parametrize("note", [{}, {"metrics": {}}, {"metrics": {"a": {"mrr": 1.0}}}, {"metrics": [1]}])
+def test_metrics_that_are_none_are_passed_over(note: dict[str, Any]) -> None:
+    at = hub(every=1)
+    join(at)
+    for site in SITES:
+        at.receive(upload(site, 1, 1.0))
+    assert at.receive(Envelope("a", HUB, "metrics", 1, note=note)) == []
+    at.receive(metrics("b", 1, 0.2))
+    letters = at.receive(metrics("c", 1, 0.4))
+    assert {letter.kind for letter in letters} == {"train"}
+    assert events(at, "evaluate")[0]["mrr"] == pytest.approx(0.3)
+    assert {letter.recipient for letter in letters if letter.note.get("best")} == {"b", "c"}
+
+
+def test_a_site_may_be_called_all() -> None:
+    plan = Plan(20, 1, Stopping(patience=1))
+    widths = {Axis.ENTITY: 2, Axis.RELATION: 2}
+    at = HubParty(Single(), ("all", "b"), Float32(), Full(), widths, Participation(), plan)
+    for site in ("all", "b"):
+        at.receive(Envelope(site, HUB, "join", 0))
+    validate(at, {"all": 0.5, "b": 0.1})
+    second = validate(at, {"all": 0.4, "b": 0.9})
+    assert {site: letter.kind for site, letter in second.items()} == {"all": "stop", "b": "train"}

@@ -33,6 +33,8 @@ def command() -> Iterator[None]:
         except FedkgeError as error:
             print(f"error: {error}", file=sys.stderr)
             raise typer.Exit(2) from None
+        except BrokenPipeError:  # whoever read the output has enough of it
+            raise typer.Exit(0) from None
         except OSError as error:  # a full disk, a folder without rights: the user's to mend
             print(f"error: {error.filename or 'files'}: {error.strerror or error}", file=sys.stderr)
             raise typer.Exit(2) from None

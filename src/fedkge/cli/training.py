@@ -61,8 +61,10 @@ def check_data(run: Path, federation: Federation) -> None:
     """A finished run's sites must have the graphs that it was trained on."""
     from fedkge.runtimes.folder import RunFolder
 
-    for site, found in RunFolder.open(run).summary()["sites"].items():
-        if site not in federation or federation[site].digest() != found["digest"]:
+    trained = RunFolder.open(run).summary()["sites"]
+    for site in sorted(trained.keys() | federation.keys()):
+        both = site in trained and site in federation
+        if not both or federation[site].digest() != trained[site]["digest"]:
             raise DataError(f"{run}: the data of site {site!r} has changed since the run")
 
 
@@ -84,13 +86,19 @@ def _begun(folder: Path, out: Path, experiment: Experiment, resume: bool) -> boo
 
 def _load(experiments: Mapping[Path, Experiment]) -> dict[Path, Federation]:
     """Each experiment's federation; experiments with the same data have the same one."""
+    from fedkge.runtimes.experiment import Align
+
     loaded: dict[Any, Federation] = {}
+    checked: set[Align] = set()
     found = {}
     for folder, experiment in experiments.items():
         split = experiment.seed if experiment.data.ratio is not None else None  # a split depends on the seed
         if (experiment.data, split) not in loaded:
             loaded[experiment.data, split] = experiment.load()
         found[folder] = loaded[experiment.data, split]
+        if experiment.align not in checked and experiment.align != Align():
+            experiment.align.apply(found[folder])  # what is wrong with links is said before a folder is taken
+            checked.add(experiment.align)
     return found
 
 

@@ -28,7 +28,7 @@ class Sender:
     """Writes updates. With `codec.feedback`, what coding lost of a row is added when the row is next sent."""
 
     def __init__(self, codec: Codec, announced: Announced) -> None:
-        self.codec, self.announced = codec, _checked(announced)
+        self.codec, self.announced = codec, checked(announced)
         self._residual: dict[Axis, Tensor] = {}  # [announced rows, width], of messages that arrived
         self._pending: dict[Axis, tuple[Tensor | None, Tensor]] = {}  # rows and residual of the last message
 
@@ -139,7 +139,7 @@ class Receiver:
     def __init__(
         self, codec: Codec, announced: Announced, widths: Mapping[Axis, int], supported: bool = False
     ) -> None:
-        self.codec, self.announced, self.supported = codec, _checked(announced), supported
+        self.codec, self.announced, self.supported = codec, checked(announced), supported
         self.widths = {axis: widths[axis] for axis in announced}
 
     def decode(self, body: Mapping[str, Tensor]) -> Update:
@@ -217,7 +217,8 @@ def _eight(device: torch.device) -> Tensor:
     return torch.arange(8, dtype=torch.uint8, device=device)
 
 
-def _checked(announced: Announced) -> dict[Axis, Tensor]:
+def checked(announced: Announced) -> dict[Axis, Tensor]:
+    """The ids, if they are such as a party may announce."""
     for axis, ids in announced.items():
         if ids.dtype != torch.int64 or ids.ndim != 1 or not (ids.diff() > 0).all():
             found = f"{ids.dtype} {list(ids.shape)}"

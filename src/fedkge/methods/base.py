@@ -81,11 +81,8 @@ class Hub:
     """The hub's state: what each site announced, and named tensors."""
 
     ids: dict[str, Mapping[Axis, Tensor]] = field(default_factory=dict)  # site -> int64, strictly increasing
+    sizes: dict[Axis, int] = field(default_factory=dict)  # ids are below these numbers
     memory: Memory = field(default_factory=dict)
-
-    def size(self, axis: Axis) -> int:
-        """Shared ids are below this number."""
-        return max((int(ids[axis][-1]) + 1 for ids in self.ids.values() if len(ids[axis])), default=0)
 
 
 @dataclass(frozen=True, slots=True)

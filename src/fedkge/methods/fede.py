@@ -50,7 +50,7 @@ class FedE(Method):
                 rows = self._last(hub, axis, rows)
             hub.memory = {k: t for k, t in hub.memory.items() if not k.startswith(f"sparse.{axis}.")}
             if rows:
-                total, owners = summed(rows, hub.size(axis))
+                total, owners = summed(rows, hub.sizes[axis])
                 self._average(hub, axis, total, owners)
                 if self.absent == "out" and self._is_sparse(hub, axis, rows):
                     self._keep_sums(hub, axis, rows, total, owners)
@@ -62,16 +62,16 @@ class FedE(Method):
         """Everyone's last rows: the hub's copy of what each site sent."""
         for site, sent in rows.items():
             ids, values = sent.ids, sent.values
-            if f"last.{axis}.{site}" in hub.memory and len(sent) < len(hub.ids[site][axis]):
-                before = Rows(hub.memory[f"last.{axis}.{site}.ids"], hub.memory[f"last.{axis}.{site}"])
+            if f"last.values.{axis}.{site}" in hub.memory and len(sent) < len(hub.ids[site][axis]):
+                before = Rows(hub.memory[f"last.ids.{axis}.{site}"], hub.memory[f"last.values.{axis}.{site}"])
                 before = before[~torch.isin(before.ids, ids)]
                 ids, order = torch.cat((ids, before.ids)).sort()
                 values = torch.cat((values, before.values))[order]
-            hub.memory[f"last.{axis}.{site}"], hub.memory[f"last.{axis}.{site}.ids"] = values, ids
+            hub.memory[f"last.values.{axis}.{site}"], hub.memory[f"last.ids.{axis}.{site}"] = values, ids
         return {
-            site: Rows(hub.memory[f"last.{axis}.{site}.ids"], hub.memory[f"last.{axis}.{site}"])
+            site: Rows(hub.memory[f"last.ids.{axis}.{site}"], hub.memory[f"last.values.{axis}.{site}"])
             for site in hub.ids
-            if f"last.{axis}.{site}" in hub.memory
+            if f"last.values.{axis}.{site}" in hub.memory
         }
 
     def _keep_sums(
@@ -80,8 +80,8 @@ class FedE(Method):
         """Where only some rows came, a site is told about those of the others: see `answer`."""
         hub.memory[f"sparse.{axis}.total"], hub.memory[f"sparse.{axis}.owners"] = total, owners
         for site, sent in rows.items():
-            hub.memory[f"sparse.{axis}.of.{site}.ids"] = sent.ids
-            hub.memory[f"sparse.{axis}.of.{site}.values"] = sent.values
+            hub.memory[f"sparse.{axis}.ids.{site}"] = sent.ids
+            hub.memory[f"sparse.{axis}.values.{site}"] = sent.values
 
     def _average(self, hub: Hub, axis: Axis, total: Tensor, owners: Tensor) -> None:
         """Rows that nobody sent keep their last value."""
@@ -110,12 +110,12 @@ class FedE(Method):
         return update
 
     def _of_others(self, hub: Hub, axis: Axis, site: str) -> Rows:
-        ids, own = hub.ids[site][axis], f"sparse.{axis}.of.{site}"
+        ids, own = hub.ids[site][axis], f"sparse.{axis}.ids.{site}"
         total = hub.memory[f"sparse.{axis}.total"][ids]
         support = hub.memory[f"sparse.{axis}.owners"][ids]
-        if f"{own}.ids" in hub.memory:
-            at = torch.searchsorted(ids, hub.memory[f"{own}.ids"])
-            total[at] -= hub.memory[f"{own}.values"]
+        if own in hub.memory:
+            at = torch.searchsorted(ids, hub.memory[own])
+            total[at] -= hub.memory[f"sparse.{axis}.values.{site}"]
             support[at] -= 1
         others = (support > 0).nonzero()[:, 0]
         mean = total[others] / support[others, None]

@@ -7,10 +7,13 @@ from copy import deepcopy
 from dataclasses import asdict
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedkge.errors import DataError, FedkgeError
 from fedkge.evaluation import combined
+from fedkge.evaluation.metrics import NAMES
+from fedkge.exchange.channel import checked
 from fedkge.exchange.codec import Codec
 from fedkge.exchange.line import Line, line
 from fedkge.exchange.rows import HUB, Envelope, Rows, Update, named, under, update_under
@@ -21,6 +24,7 @@ from fedkge.parties.base import Participation, Plan
 from fedkge.randomness import key
 from fedkge.training import Stopping
 
+TOGETHER = ""  #: whose stopping it is where all sites stop at once; no site has this name
 VOID = 10  #: rounds in a row without a quorum before the hub gives up
 
 
@@ -50,7 +54,7 @@ class HubParty:
         self.events: list[dict[str, Any]] = []
         self.lines: dict[str, Line] = {}
         self._memories: dict[str, dict[str, Tensor]] = {}  # of lines, until their sites have joined
-        names = ["all"] if method.together else self.sites
+        names = [TOGETHER] if method.together else self.sites
         self.stopping = {name: deepcopy(plan.stopping) for name in names}
         self.round = 0  # the last that was closed, or is open
         self.phase = "join"
@@ -68,6 +72,7 @@ class HubParty:
         self._refused: dict[str, str] = {}
         self._late: dict[str, Update] = {}
         self._measured: set[str] = set()
+        self._heard: set[str] = set()
         self._began = self._plain()
 
     # Messages
@@ -81,6 +86,8 @@ class HubParty:
         kinds = {"join": self._join, "upload": self._upload, "metrics": self._metrics}
         if envelope.kind not in kinds:
             raise FedkgeError(f"hub: a message of unknown kind {envelope.kind!r} from {envelope.sender}")
+        if envelope.kind != "join" and self.phase == "join":
+            return self._refuse(envelope.sender, envelope.round, "speaks before everyone has joined")
         return kinds[envelope.kind](envelope)
 
     def expire(self, round: int) -> list[Envelope]:
@@ -97,11 +104,24 @@ class HubParty:
         if envelope.body.keys() != expected:
             found = sorted(envelope.body)
             raise DataError(f"{site} joins with {found}, expected {sorted(expected)}; another method?")
-        ids = {axis: envelope.body[f"{axis}.ids"] for axis in self.method.shares}
-        self.hub.ids[site] = ids
-        self.lines[site] = line(self.codec, ids, self.widths, hub=True)
-        self.lines[site].load(self._memories.pop(site, {}))
-        return self._advance() if self.phase == "join" and len(self.hub.ids) == len(self.sites) else []
+        if self.phase != "join":
+            return self._refuse(site, envelope.round, "joins a federation that has begun")
+        self.hub.ids[site] = checked({axis: envelope.body[f"{axis}.ids"] for axis in self.method.shares})
+        if len(self.hub.ids) < len(self.sites):
+            return []
+        self._number()
+        for name in self.sites:
+            self.lines[name] = line(self.codec, self.hub.ids[name], self.widths, hub=True)
+            self.lines[name].load(self._memories.pop(name, {}))
+        return self._advance()
+
+    def _number(self) -> None:
+        """Number what was announced from 0 on: rows travel without ids, so only their order counts."""
+        for axis in self.method.shares:
+            every = torch.cat([ids[axis] for ids in self.hub.ids.values()]).unique()
+            self.hub.sizes[axis] = len(every)
+            for site, ids in self.hub.ids.items():
+                self.hub.ids[site] = {**ids, axis: torch.searchsorted(every, ids[axis])}
 
     def _upload(self, envelope: Envelope) -> list[Envelope]:
         site = envelope.sender
@@ -220,7 +240,7 @@ class HubParty:
         )
         if not self.plan.validates(self.round):
             return self._advance()
-        self.phase, self._measured = "measure", set()
+        self.phase, self._measured, self._heard = "measure", set(), set()
         if not self.method.measures_answer:
             return [Envelope(HUB, s, "measure", self.round, note=self._note(s)) for s in self._active]
         out = [self._ask(site, "measure") for site in self._active]
@@ -232,16 +252,21 @@ class HubParty:
     def _metrics(self, envelope: Envelope) -> list[Envelope]:
         if envelope.round != self.round or self.phase != "measure":
             return []
-        self.metrics[envelope.sender] = envelope.note["metrics"]
-        self.lines[envelope.sender].settle(True)
-        self._measured.add(envelope.sender)
-        return self._validated() if len(self._measured) == len(self._active) else []
+        self._heard.add(envelope.sender)
+        found = envelope.note.get("metrics")
+        if found is not None and whole(found):
+            self.metrics[envelope.sender] = found
+            self.lines[envelope.sender].settle(True)
+            self._measured.add(envelope.sender)
+        else:
+            self._refuse(envelope.sender, envelope.round, "metrics that are none")
+        return self._validated() if len(self._heard) == len(self._active) else []
 
     def _validated(self) -> list[Envelope]:
         """Stop together by the mean over all sites, weighed by their queries; or each by its own."""
         for name, stopping in self.stopping.items():
-            sites = self._measured if name == "all" else self._measured & {name}
-            of = self.metrics if name == "all" else {s: self.metrics[s] for s in sites}
+            sites = self._measured if name == TOGETHER else self._measured & {name}
+            of = self.metrics if name == TOGETHER else {s: self.metrics[s] for s in sites}
             if sites and stopping.check(self.round, _mrr(of)):
                 self.best |= sites
         found = {view: m for site in sorted(self._measured) for view, m in self.metrics[site].items()}
@@ -250,7 +275,7 @@ class HubParty:
         return self._advance()
 
     def _finished(self, site: str) -> bool:
-        return self.stopping["all" if self.method.together else site].done
+        return self.stopping[TOGETHER if self.method.together else site].done
 
     @property
     def _active(self) -> list[str]:
@@ -284,6 +309,18 @@ class HubParty:
             self._memories[site] = under(f"sent.{number}", tensors)
             if late := update_under(f"late.{number}", tensors):
                 self._late[site] = late
+
+
+def whole(metrics: Any) -> bool:
+    """Whether these are metrics by whose statements they are, as a site should send them."""
+    if not isinstance(metrics, Mapping) or not metrics:
+        return False
+    return all(
+        isinstance(found, Mapping)
+        and found.keys() == {*NAMES, "count"}
+        and all(isinstance(value, int | float) for value in found.values())
+        for found in metrics.values()
+    )
 
 
 def _mrr(metrics: Mapping[str, Mapping[str, Mapping[str, float]]]) -> float:

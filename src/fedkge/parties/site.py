@@ -58,7 +58,8 @@ class SiteParty:
             return [self.finish(envelope.round)]
         self._heed(envelope.note)
         if envelope.kind == "measure":
-            self.held = self.line.decode(envelope.body, envelope.round)
+            if envelope.body:
+                self.held = self.line.decode(envelope.body, envelope.round)
             metrics = self.measure(self.method.measured(self.site, self.held))
             return [Envelope(self.id, HUB, "metrics", envelope.round, note={"metrics": metrics})]
         if envelope.kind == "stop":

@@ -12,6 +12,7 @@ from fedkge.errors import ConfigError
 from fedkge.exchange.codec import CODECS, Codec, Float32
 from fedkge.exchange.rows import HUB
 from fedkge.exchange.select import SELECTIONS, Full, Selection
+from fedkge.exports.files import check_names
 from fedkge.graphs.graph import Axis, Federation, Graph
 from fedkge.methods import METHODS, Method
 from fedkge.methods.single import Single
@@ -19,6 +20,7 @@ from fedkge.models import MODELS, Model
 from fedkge.parties import Participation
 from fedkge.registry import Registry
 from fedkge.training import Trainer
+from fedkge.training.optimizers import OPTIMIZERS
 
 if TYPE_CHECKING:
     from fedkge.graphs.unify import Unified
@@ -120,6 +122,12 @@ class Experiment:
         if self.rounds < 1:
             raise ConfigError(f"rounds: expected at least 1, got {self.rounds}")
         self.method.selection(self.select)  # refuses what does not go together
+        if self.method.penalises and OPTIMIZERS[self.trainer.optimizer].rows_only:
+            whole = ", ".join(name for name, kind in OPTIMIZERS.items() if not kind.rows_only)
+            raise ConfigError(
+                f"trainer.optimizer: {self.trainer.optimizer} steps touched rows alone, the method holds "
+                f"all; expected one of {whole}"
+            )
 
     @property
     def embedding(self) -> Model:
@@ -152,9 +160,8 @@ class Experiment:
 
     def load(self) -> Federation:
         federation = self.data.load(self.seed)
+        check_federation(federation)
         for site, graph in federation.items():
-            if site == HUB:
-                raise ConfigError(f"a site is named {HUB!r}, as the hub is; rename its folder")
             for split in ("train", "valid", "test"):
                 if not len(graph.split(split)):
                     raise ConfigError(
@@ -162,3 +169,14 @@ class Experiment:
                         "or split the data with `fedkge data split`"
                     )
         return federation
+
+
+def check_federation(federation: Federation) -> None:
+    """Names that folders and files can have, and a hub of its own name: said before hours of training."""
+    for site, graph in federation.items():
+        if site == HUB:
+            raise ConfigError(f"a site is named {HUB!r}, as the hub is; rename its folder")
+        if not site or site in (".", "..") or Path(site).name != site:
+            raise ConfigError(f"a site is named {site!r}, which no folder can be; expected a plain name")
+        check_names(graph.entities)
+        check_names(graph.relations)

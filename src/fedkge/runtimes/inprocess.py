@@ -15,14 +15,14 @@ import torch
 from fedkge.errors import DataError, DataWarning
 from fedkge.evaluation.checks import diverged
 from fedkge.exchange.rows import HUB, Envelope, under
-from fedkge.exports.files import check_names
 from fedkge.graphs.graph import Axis, Federation, Split
 from fedkge.models import Tables
-from fedkge.parties import HubParty, Plan, SiteParty
+from fedkge.parties import HubParty, Participation, Plan, SiteParty
+from fedkge.parties.hub import TOGETHER
 from fedkge.parties.site import Metrics
 from fedkge.randomness import generator
 from fedkge.runtimes.clock import Clock
-from fedkge.runtimes.experiment import Experiment
+from fedkge.runtimes.experiment import Experiment, check_federation
 from fedkge.runtimes.folder import RunFolder
 from fedkge.runtimes.stack import Stack, stacks
 from fedkge.runtimes.summary import Course, Result, SiteMetrics, environment, summarise
@@ -71,6 +71,8 @@ class Federated:
         self.experiment, self.folder, self.how = experiment, folder, how
         method = experiment.method
         self.members = method.members(federation)
+        # Where nothing is exchanged, nobody is waited for and nothing gets lost.
+        self.participation = experiment.participation if method.shares else Participation()
         self.data = {name: member.graph.digest() for name, member in self.members.items()}
         self.stacks = stacks(experiment, self.members, device, how.stacked, how.captured)
         self.stack_of = {name: stack for stack in self.stacks for name in stack.names}
@@ -85,7 +87,7 @@ class Federated:
             experiment.codec,
             experiment.selection,
             widths,
-            experiment.participation,
+            self.participation,
             plan,
         )
         self.traffic, self.clock = (
@@ -103,7 +105,12 @@ class Federated:
         shares = self.experiment.method.shares
         rows = {name: sum(len(party.announced[a]) for a in shares) for name, party in self.sites.items()}
         alone = [name for name, count in rows.items() if shares and not count]
-        for name in alone if len(alone) < len(rows) else ():
+        if alone and len(alone) == len(rows):
+            warnings.warn(
+                "no two sites have anything in common: every site trains alone", DataWarning, stacklevel=2
+            )
+            return
+        for name in alone:
             message = f"site {name!r} has nothing in common with the others: it trains alone"
             warnings.warn(message, DataWarning, stacklevel=2)
 
@@ -146,7 +153,8 @@ class Federated:
                 mail = self.hub.expire(self.hub.round)
 
     def _deliver(self, letter: Envelope) -> list[Envelope]:
-        self.traffic.count(letter, again=letter.kind == "join" and self.hub.round > 0)
+        if letter.kind != "stop":  # counted before the last round is journalled
+            self.traffic.count(letter, again=letter.kind == "join" and self.hub.round > 0)
         party = self.hub if letter.recipient == HUB else self.sites[letter.recipient]
         return party.receive(letter)
 
@@ -165,16 +173,23 @@ class Federated:
 
     def _arrivals(self, answers: list[Envelope], number: int) -> list[Envelope]:
         """Where not everyone is waited for, answers come in a random order, and some get lost."""
-        participation = self.experiment.participation
+        participation = self.participation
         if participation.quorum == 1 and participation.dropout == 0:
             return answers
         random = generator(self.experiment.seed, "arrivals", number)
         lost = random.random(len(answers)) < participation.dropout
+        for answer, gone in zip(answers, lost.tolist(), strict=True):
+            if gone:
+                self.traffic.count(answer)  # sent all the same
         return [answers[i] for i in random.permutation(len(answers)).tolist() if not lost[i]]
 
     # Between rounds: nothing is under way but questions, which the hub would ask again
 
     def _between_rounds(self, mail: Sequence[Envelope], watch: Watch) -> None:
+        for letter in mail:
+            if letter.kind == "stop":
+                self.traffic.count(letter, again=self._resumed)
+        self._resumed = False
         self._record(watch)
         final = self.hub.phase == "done"
         if final or time.monotonic() - self._saved >= self.how.save_every:
@@ -214,6 +229,7 @@ class Federated:
         }
 
     _exchanged = 0.0
+    _resumed = False
 
     # Checkpoints
 
@@ -237,8 +253,9 @@ class Federated:
         if saved is None:
             return
         tensors, state = saved
-        for name, digest in self.data.items():
-            if state["data"].get(name) != digest:
+        self._resumed = True
+        for name in sorted(state["data"].keys() | self.data.keys()):
+            if state["data"].get(name) != self.data.get(name):
                 raise DataError(f"{self.folder.path}: the data of {name!r} has changed since the run")
         device = self.stacks[0].tables.device
         tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
@@ -261,7 +278,7 @@ class Federated:
 
     def result(self) -> Result:
         stopping = self.hub.stopping
-        names = {"all": next(iter(self.members)) if len(self.members) == 1 else "federation"}
+        names = {TOGETHER: next(iter(self.members)) if len(self.members) == 1 else "federation"}
         last = {name: (s.last_at, s.best_at) for name, s in stopping.items()}
         courses = {names.get(name, name): Course(*rounds) for name, rounds in last.items()}
         valid, test = self.measure(Split.VALID), self.measure(Split.TEST)
@@ -295,18 +312,15 @@ def run(
     """Train the federation, keep each site's best validated tables, measure them on test; the summary."""
     started = time.perf_counter()
     federation = experiment.load() if federation is None else federation
-    for graph in federation.values():  # said before hours of training
-        check_names(graph.entities)
-        check_names(graph.relations)
+    check_federation(federation)
     unified = experiment.align.apply(federation)
     begun = folder.journal.path.exists()
     folder.journal.write("start", environment=environment(device), sites=list(federation))
+    for report in unified.reports:
+        folder.journal.write("links", **asdict(report))
     federated = Federated(experiment, unified.federation, folder, device, how)
     if begun:
         folder.journal.write("resumed", round=federated.hub.round)
-    else:
-        for report in unified.reports:
-            folder.journal.write("links", **asdict(report))
     federated.play(watch)
     result = federated.result()
     for name, stack in federated.stack_of.items():

@@ -8,13 +8,11 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from fedkge.errors import ConfigError
 from fedkge.graphs.graph import Axis
 from fedkge.kernels import Draw, backend
 from fedkge.models import Side, Tables
 from fedkge.training.capture import Steps
 from fedkge.training.corpus import Corpus
-from fedkge.training.optimizers import OPTIMIZERS
 from fedkge.training.stepper import Stepper
 from fedkge.training.trainer import Batch, BySite, Objective, Penalty, Trainer
 
@@ -39,12 +37,6 @@ class Training:
         self.trainer, self.tables, self.corpus = trainer, tables, corpus
         self.objective, self.penalties = objective or trainer.objective, penalties or {}
         device = tables.device
-        kind = OPTIMIZERS[trainer.optimizer]
-        if self.penalties and kind.rows_only:
-            raise ConfigError(
-                f"trainer.optimizer: {trainer.optimizer} steps touched rows alone, the method holds all; "
-                f"expected one of {', '.join(n for n, o in OPTIMIZERS.items() if not o.rows_only)}"
-            )
         self.stepper = Stepper(trainer, tables, corpus, summed=tuple(self.penalties))
         self.steppers = {"": self.stepper}
         if tables.companion is not None:

@@ -1,0 +1,147 @@
+"""A federation in one process: odd names, odd rounds, and data that changes under a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedkge.errors import ConfigError, DataError
+from fedkge.exchange.rows import Envelope
+from fedkge.graphs.graph import Split
+from fedkge.runtimes.folder import RunFolder
+from fedkge.runtimes.inprocess import Federated, Progress, Simulation, run
+from fedkge.runtimes.stack import _groups
+from small_federations import experiment, federated, ignore, played, rows, small_federation
+
+SITES = small_federation()
+
+
+class Stopped(Exception):
+    pass
+
+
+def interrupted(path: Path, after: int, **options: Any) -> None:
+    def stop(progress: Progress) -> None:
+        if progress.round > after:
+            raise Stopped
+
+    broken = federated(path, SITES, how=Simulation(save_every=0), **options)
+    with pytest.raises(Stopped):
+        broken.play(stop)
+
+
+@pytest.mark.parametrize("change", ["gone", "new", "other"])
+def test_a_run_does_not_go_on_with_other_sites(tmp_path: Path, change: str) -> None:
+    interrupted(tmp_path, 2, method={"name": "fedep"})
+    sites = {
+        "gone": {site: SITES[site] for site in "bc"},
+        "new": {**SITES, "d": SITES["a"]},
+        "other": {**SITES, "a": SITES["b"]},
+    }[change]
+    with pytest.raises(DataError, match=f"the data of '{'d' if change == 'new' else 'a'}' has changed since"):
+        federated(tmp_path, sites, method={"name": "fedep"})
+
+
+def test_a_run_goes_on_stacked_or_not(tmp_path: Path) -> None:
+    options = {"method": {"name": "single"}, "rounds": 6}
+    whole = played(tmp_path / "whole", SITES, **options)
+    interrupted(tmp_path / "broken", 2, **options)
+    resumed = played(tmp_path / "broken", SITES, how=Simulation(stacked=False), **options)
+    assert all(torch.equal(tensor, rows(whole)[name]) for name, tensor in rows(resumed).items())
+
+
+def test_a_void_round_that_validates_measures_the_hubs_last_answer(tmp_path: Path) -> None:
+    run_ = federated(
+        tmp_path,
+        SITES,
+        method={"name": "fede"},
+        rounds=30,
+        evaluate={"every": 1, "patience": 0},
+        participation={"fraction": 0.67, "dropout": 0.45},
+    )
+    measured: list[tuple[bool, bool]] = []  # whether the hub has an answer, and whether the site holds it
+    for site in run_.sites.values():
+
+        def watched(letter: Envelope, site: Any = site, receive: Any = site.receive) -> list[Envelope]:
+            answers: list[Envelope] = receive(letter)
+            if letter.kind == "measure":
+                measured.append(("mean.entity" in run_.hub.hub.memory, bool(site.held)))
+            return answers
+
+        site.receive = watched  # type: ignore[method-assign]
+    run_.play(ignore)
+    lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    void = [line["void"] for line in lines if line["event"] == "round"]
+    assert any(void[void.index(False) :]), "no void round after a good one: choose another seed"
+    assert all(known == held for known, held in measured)
+    assert any(known for known, _ in measured)
+
+
+@pytest.mark.parametrize("name", ["fede", "fedep", "feds"])
+def test_sites_whose_names_look_like_parts_of_keys(tmp_path: Path, name: str) -> None:
+    odd = dict(zip(("a", "a.ids", "a.values"), SITES.values(), strict=True))
+    for absent in ("out", "last"):
+        run_ = played(tmp_path / absent, odd, method={"name": name, "absent": absent}, rounds=3)
+        assert run_.hub.phase == "done"
+
+
+@pytest.mark.parametrize("site", ["hub", "../x", "a/b", "", ".."])
+def test_sites_that_cannot_be_named_so(tmp_path: Path, site: str) -> None:
+    one = experiment()
+    folder = RunFolder.create(tmp_path / "run", one, resume=False)
+    with pytest.raises(ConfigError, match="a site is named"):
+        run(one, folder, torch.device("cpu"), {site: SITES["a"]})
+
+
+def test_where_nothing_is_exchanged_nobody_is_waited_for(tmp_path: Path) -> None:
+    hard = {"fraction": 0.34, "dropout": 0.9, "quorum": 1.0}
+    single = played(tmp_path / "hard", SITES, method={"name": "single"}, participation=hard)
+    plain = played(tmp_path / "plain", SITES, method={"name": "single"})
+    assert all(torch.equal(tensor, rows(plain)[name]) for name, tensor in rows(single).items())
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_the_journal_has_every_byte_of_the_summary(tmp_path: Path, dropout: float) -> None:
+    options = {"method": {"name": "fede"}, "participation": {"dropout": dropout, "quorum": 0.3}, "rounds": 8}
+    run_ = federated(tmp_path / "run", SITES, **options)
+    sent: list[Envelope] = []
+    for site in run_.sites.values():
+        finish = site.finish
+
+        def counted(number: int, finish: Any = finish) -> Envelope:
+            sent.append(finish(number))
+            return sent[-1]
+
+        site.finish = counted  # type: ignore[method-assign]
+    run_.play(ignore)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "run.jsonl").read_text().splitlines()]
+    rounds = [line for line in lines if line["event"] == "round"]
+    summary = run_.traffic.summary()
+    for kind in ("up_bytes", "down_bytes", "up_values", "down_values"):
+        assert sum(line[kind] for line in rounds) == summary[kind] > 0
+    assert summary["up_values"] == sum(letter.body["entity.values"].numel() for letter in sent)
+    again = federated(tmp_path / "run", SITES, **options)
+    again.play(ignore)
+    assert again.traffic.summary() == summary, "a finished run sends nothing when it is opened again"
+
+
+def test_sites_are_stacked_as_long_as_they_fit() -> None:
+    assert list(_groups([3, 3, 3, 9, 1, 1], 6)) == [(0, 2), (2, 3), (3, 4), (4, 6)]
+    assert list(_groups([3, 3, 3], 0)) == [(0, 1), (1, 2), (2, 3)]
+    assert list(_groups([3, 3, 3], 1 << 62)) == [(0, 3)]
+
+
+def test_kept_tables_are_those_of_the_best_round(tmp_path: Path) -> None:
+    run_: Federated = played(
+        tmp_path, SITES, method={"name": "fede"}, rounds=9, evaluate={"every": 1, "patience": 0}
+    )
+    lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    best = max((line for line in lines if line["event"] == "evaluate"), key=lambda line: line["mrr"])
+    found = run_.measure(Split.VALID)
+    assert {site: metrics["both"]["mrr"] for site, metrics in found.items()} == {
+        site: metrics["mrr"] for site, metrics in best["sites"].items()
+    }
