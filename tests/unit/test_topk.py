@@ -14,7 +14,7 @@ from fedkge.errors import ConfigError, DataError
 from fedkge.exchange.channel import Receiver, Sender
 from fedkge.exchange.codec import Float32
 from fedkge.exchange.rows import Rows
-from fedkge.exchange.select import Choice, TopK
+from fedkge.exchange.select import Choice, Moved, TopK
 from fedkge.graphs.graph import Axis, Graph
 from small_federations import (
     assert_same,
@@ -161,6 +161,25 @@ def test_up_goes_what_turned_furthest_since_it_was_sent() -> None:
         assert one.up(update, 4)[Axis.ENTITY].ids.tolist() == [0]
 
 
+def test_moved_sends_the_fewest_rows_that_make_up_the_change() -> None:
+    last = torch.tensor([[1.0, 0.0]] * 5)
+    angles = torch.tensor([0.0, 0.1, 0.2, 1.0, 1.5])
+    rows = Rows(torch.arange(5), torch.stack((angles.cos(), angles.sin()), 1))
+    change = 1 - angles.cos()
+    for mass in (0.1, 0.6, 0.7, 0.95, 0.999):
+        at = Moved(p=1.0, mass=mass).up(rows, last, 1)
+        assert at is not None
+        chosen = change[at]
+        assert chosen.sum() >= mass * change.sum() - 1e-6
+        assert chosen.sum() - chosen.min() < mass * change.sum(), "one row less would not do"
+    few = Moved(p=0.4, mass=1.0).up(rows, last, 1)
+    assert few is not None
+    assert few.tolist() == [3, 4]
+    still = Moved(mass=0.5).up(Rows(torch.arange(5), last), last, 1)
+    assert still is not None
+    assert len(still) <= 1, "nothing moved"
+
+
 def test_rounds_in_which_all_rows_travel() -> None:
     assert [n for n in range(1, 12) if TopK(s=4).synchronises(n)] == [1, 6, 11]
     assert not any(TopK().synchronises(n) for n in range(1, 12))
@@ -201,6 +220,7 @@ def test_priorities_that_make_no_sense_are_refused(bad: Tensor) -> None:
         ),
         ({"select": {"name": "topk", "p": 1.1}}, r"select\.p"),
         ({"select": {"name": "topk", "s": -1}}, r"select\.s: expected at least 0, got -1"),
+        ({"select": {"name": "moved", "mass": 0.0}}, r"select\.mass"),
         ({"method": {"name": "feds", "p": 2.0}}, r"method\.p"),
         ({"method": {"name": "feds"}, "select": {"name": "topk"}}, "selection of its own"),
         ({"select": {"name": "top"}}, "no selection is named 'top'; did you mean 'topk'"),

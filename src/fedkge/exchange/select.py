@@ -92,6 +92,30 @@ class TopK(Selection):
         return _largest(rows.support + tie, self.count(announced))
 
 
+@SELECTIONS.register("moved")
+@dataclass(frozen=True)
+class Moved(TopK):
+    """`topk` that sends no more than it has to: the fewest rows that together made `mass` of all change.
+
+    A site whose rows have settled sends few of them, one that learns sends up to the share p.
+    """
+
+    mass: float = 0.8  #: of the change, `1 - cos` summed over rows, that the sent rows make up
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.mass <= 1:
+            raise ConfigError(f"mass: expected a number above 0 and at most 1, got {self.mass}")
+
+    def up(self, rows: Rows, last: Tensor | None, round: int) -> Tensor | None:
+        if self.synchronises(round) or not len(rows):
+            return None
+        assert last is not None
+        change, order = turned(rows.values, last).clamp_min(0).double().sort(descending=True)
+        enough = torch.searchsorted(change.cumsum(0), self.mass * change.sum()) + 1
+        return order[: min(int(enough), self.count(len(rows)))].sort().values
+
+
 class Choice:
     """A site's choices: what it last sent of every row, for as long as the selection asks for that.
 
