@@ -145,3 +145,13 @@ def test_kept_tables_are_those_of_the_best_round(tmp_path: Path) -> None:
     assert {site: metrics["both"]["mrr"] for site, metrics in found.items()} == {
         site: metrics["mrr"] for site, metrics in best["sites"].items()
     }
+
+
+def test_two_processes_do_not_run_one_run(tmp_path: Path) -> None:
+    one = experiment()
+    folder = RunFolder.create(tmp_path, one, resume=False)
+    with folder.alone(), pytest.raises(ConfigError, match="another process is running this run"):
+        run(one, RunFolder(tmp_path), torch.device("cpu"), SITES)
+    assert not folder.journal.path.exists()
+    run(one, folder, torch.device("cpu"), SITES)
+    assert (tmp_path / "summary.json").exists()

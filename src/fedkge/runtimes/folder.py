@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,18 @@ class RunFolder:
         if not (path / "config.toml").is_file():
             raise DataError(f"{path}: not a run folder; expected one with config.toml, as `fedkge run` makes")
         return cls(path)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other processes out; the lock is gone with the process, however it ends."""
+        import fcntl
+
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(f"{self.path}: another process is running this run; wait for it") from None
+            yield
 
     @property
     def journal(self) -> Journal:

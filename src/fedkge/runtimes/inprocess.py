@@ -310,6 +310,18 @@ def run(
     how: Simulation = Simulation(),  # noqa: B008 - frozen
 ) -> dict[str, Any]:
     """Train the federation, keep each site's best validated tables, measure them on test; the summary."""
+    with folder.alone():
+        return _run(experiment, folder, device, federation, watch, how)
+
+
+def _run(
+    experiment: Experiment,
+    folder: RunFolder,
+    device: torch.device,
+    federation: Federation | None,
+    watch: Watch,
+    how: Simulation,
+) -> dict[str, Any]:
     started = time.perf_counter()
     federation = experiment.load() if federation is None else federation
     check_federation(federation)
