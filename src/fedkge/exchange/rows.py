@@ -33,8 +33,10 @@ class Rows:
         return len(self.ids)
 
     def __getitem__(self, where: Tensor) -> Rows:
-        support = None if self.support is None else self.support[where]
-        return Rows(self.ids[where], self.values[where], support)
+        """The rows at these positions, or where this mask is true."""
+        at = where.nonzero()[:, 0] if where.dtype == torch.bool else where
+        support = None if self.support is None else self.support[at]
+        return Rows(self.ids[at], self.values.index_select(0, at.to(self.values.device)), support)
 
     def take(self, ids: Tensor) -> Rows:
         """The rows whose id is in `ids`."""

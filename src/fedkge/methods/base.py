@@ -40,7 +40,7 @@ class Site:
     def read(self, axis: Axis) -> Rows:
         """The rows that the site shares."""
         shared = self.shared[axis]
-        return Rows(shared.ids, self.traded.table(axis)[shared.local])
+        return Rows(shared.ids, self.traded.table(axis).index_select(0, shared.local))
 
     def write(self, update: Update) -> None:
         """Replace rows that the site shares."""
@@ -58,8 +58,9 @@ class Site:
         for axis, rows in update.items():
             values = rows.values
             if rows.support is not None:
-                own, others = self.traded.table(axis)[self._local(axis, rows.ids)], rows.support[:, None]
-                values = (others * values + own) / (1 + others)
+                own = self.traded.table(axis).index_select(0, self._local(axis, rows.ids))
+                others = rows.support.to(own.dtype)[:, None]
+                values = own.addcmul_(others, values).div_(1 + others)  # of `own` it is a copy
             whole[axis] = Rows(rows.ids, values)
         return whole
 
