@@ -13,11 +13,12 @@ from torch import Tensor
 
 from fedkge.errors import DataError
 from fedkge.exchange import codec as codecs
-from fedkge.exchange.channel import Receiver, Sender, count_values
+from fedkge.exchange.channel import Receiver, Sender
 from fedkge.exchange.codec import CODECS, BFloat16, Codec, Float16, Float32, Int8
-from fedkge.exchange.rows import HUB, Envelope, Rows
+from fedkge.exchange.rows import HUB, Envelope, Rows, Update
 from fedkge.exchange.wire import decode, encode, length
 from fedkge.graphs.graph import Axis
+from fedkge.runtimes.traffic import Traffic
 
 IDS = torch.tensor([3, 4, 9, 11, 12, 20, 21, 22, 30, 31, 40])
 RELATIONS = torch.tensor([0, 5])
@@ -331,13 +332,19 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert same(bodies[0], bodies[2])
 
 
+def counted(update: Update) -> int:
+    """The values that a site's upload counts for."""
+    traffic = Traffic(WIDTHS)
+    traffic.count(Envelope("a", HUB, "join", 0, {f"{axis}.ids": ids for axis, ids in ANNOUNCED.items()}))
+    traffic.count(Envelope("a", HUB, "upload", 1, Sender(Float32(), ANNOUNCED).encode(update)))
+    return int(traffic.summary()["up_values"])
+
+
 def test_values_as_the_papers_count() -> None:
-    assert count_values(entities(), ANNOUNCED) == 11 * 4
-    assert count_values(entities(4, 12), ANNOUNCED) == 2 * 4 + 11
-    assert (
-        count_values({**entities(4), Axis.RELATION: Rows(RELATIONS, values(2, 3))}, ANNOUNCED) == 4 + 11 + 6
-    )
-    assert count_values({Axis.ENTITY: Rows(IDS[:0], values(0))}, ANNOUNCED) == 0
+    assert counted(entities()) == 11 * 4
+    assert counted(entities(4, 12)) == 2 * 4 + 11
+    assert counted({**entities(4), Axis.RELATION: Rows(RELATIONS, values(2, 3))}) == 4 + 11 + 6
+    assert counted({Axis.ENTITY: Rows(IDS[:0], values(0))}) == 0
 
 
 def test_on_a_device(device: torch.device) -> None:

@@ -180,18 +180,6 @@ def _holding(largest: int) -> torch.dtype:
     return next(dtype for dtype in COUNTS if largest <= torch.iinfo(dtype).max)
 
 
-def count_values(update: Update, announced: Announced) -> int:
-    """Numbers sent, as the papers count: rows x width, one per row that has a support, and one per announced
-    row when not all are sent.
-    """
-    count = 0
-    for axis, rows in update.items():
-        count += rows.values.numel() + (0 if rows.support is None else len(rows))
-        if 0 < len(rows) < len(announced[axis]):
-            count += len(announced[axis])
-    return count
-
-
 def pack(at: Tensor, n: int) -> Tensor:
     """Bits of n rows, set at the positions `at`: uint8 [⌈n/8⌉], the first row in the lowest bit."""
     bits = torch.zeros(-(-n // 8) * 8, dtype=torch.uint8, device=at.device)

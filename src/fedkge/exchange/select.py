@@ -20,7 +20,7 @@ from fedkge.registry import Registry
 
 
 class Selection(ABC):
-    """Chooses among the rows that a method publishes or answers; after noise, before coding.
+    """Chooses among the rows that a method publishes or answers, before they are coded.
 
     A selection filters and computes nothing: what rows mean when only some come is the method's.
     """
@@ -57,7 +57,7 @@ class TopK(Selection):
     """FedS (Zhang et al., 2024): the K = p N rows of a site's N shared ones that matter most.
 
     Up: those that turned furthest, `1 - cos`, since they were last sent (Eqs. 1 and 2). Down: those that most
-    other sites sent this round, ties at random (Eq. 3). Every s + 1 rounds, the first included, all rows
+    other sites sent this round, ties at random. Every s + 1 rounds, the first included, all rows
     travel both ways. The paper leaves open how K is rounded: up.
     """
 

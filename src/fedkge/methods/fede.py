@@ -24,7 +24,7 @@ AXES = {
 @METHODS.register("fede")
 @dataclass(frozen=True)
 class FedE(Method):
-    """`E_e` = the mean over the sites that own e and answered, each counting once (their Eqs. 5 and 6).
+    """`E_e` = the mean over the sites that own e and answered, each counting once.
 
     Measured is the hub's aggregate: each site lays it over a copy of its table, with its own relations.
 

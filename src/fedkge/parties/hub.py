@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedkge.errors import DataError, FedkgeError
 from fedkge.evaluation import combined
-from fedkge.evaluation.metrics import NAMES
+from fedkge.evaluation.metrics import are_metrics
 from fedkge.exchange.channel import checked
 from fedkge.exchange.codec import Codec
 from fedkge.exchange.line import Line, line
@@ -59,9 +59,7 @@ class HubParty:
         self.round = 0  # the last that was closed, or is open
         self.phase = "join"
         self.metrics: dict[str, dict[str, Any]] = {}  # site -> whose statements -> metrics, the latest
-        self.taken: dict[
-            str, int
-        ] = {}  # the round of a site's last upload if it was used, else 0: to be told
+        self.taken: dict[str, int] = {}  # to be told: the round of a site's last upload if used, else 0
         self.news: dict[str, int] = {}  # the same of late uploads, to be told from the next round on
         self.best: set[str] = set()  # whose last measured tables are its best, and do not know it yet
         self.holds: set[str] = set()  # who was sent the current answer, to be measured
@@ -250,12 +248,12 @@ class HubParty:
     # Validation
 
     def _metrics(self, envelope: Envelope) -> list[Envelope]:
-        if envelope.round != self.round or self.phase != "measure":
+        if envelope.round != self.round or self.phase != "measure" or envelope.sender in self.stopped:
             return []
         self._heard.add(envelope.sender)
         found = envelope.note.get("metrics")
-        if found is not None and whole(found):
-            self.metrics[envelope.sender] = found
+        if isinstance(found, Mapping) and found and all(map(are_metrics, found.values())):
+            self.metrics[envelope.sender] = dict(found)
             self.lines[envelope.sender].settle(True)
             self._measured.add(envelope.sender)
         else:
@@ -309,18 +307,6 @@ class HubParty:
             self._memories[site] = under(f"sent.{number}", tensors)
             if late := update_under(f"late.{number}", tensors):
                 self._late[site] = late
-
-
-def whole(metrics: Any) -> bool:
-    """Whether these are metrics by whose statements they are, as a site should send them."""
-    if not isinstance(metrics, Mapping) or not metrics:
-        return False
-    return all(
-        isinstance(found, Mapping)
-        and found.keys() == {*NAMES, "count"}
-        and all(isinstance(value, int | float) for value in found.values())
-        for found in metrics.values()
-    )
 
 
 def _mrr(metrics: Mapping[str, Mapping[str, Mapping[str, float]]]) -> float:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import isfinite, nan
-from typing import Any, TypeAlias
+from math import isfinite
+from typing import Any
 
 import torch
 
@@ -21,31 +21,17 @@ from fedkge.parties import HubParty, Participation, Plan, SiteParty
 from fedkge.parties.hub import TOGETHER
 from fedkge.parties.site import Metrics
 from fedkge.randomness import generator
-from fedkge.runtimes.clock import Clock
 from fedkge.runtimes.experiment import Experiment, check_federation
 from fedkge.runtimes.folder import RunFolder
+from fedkge.runtimes.record import Progress, Record, Watch
 from fedkge.runtimes.stack import Stack, stacks
 from fedkge.runtimes.summary import Course, Result, SiteMetrics, environment, summarise
-from fedkge.runtimes.traffic import Traffic, total
 from fedkge.training import Stopping
+
+__all__ = ["Federated", "Progress", "Simulation", "Watch", "run"]
 
 CHECKPOINT = "federation"
 SAVE_EVERY = 30.0  #: seconds of work that a killed run loses at most, and the rest of the round
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a run is."""
-
-    round: int
-    rounds: int
-    loss: float  #: mean over the sites that trained
-    mrr: float | None  #: the last validation's
-    triples_per_s: float
-    bytes: int  #: sent so far, both ways
-
-
-Watch: TypeAlias = Callable[[Progress], None]  #: told after every round
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +76,11 @@ class Federated:
             self.participation,
             plan,
         )
-        self.traffic, self.clock = (
-            Traffic({axis: experiment.codec.numbers(widths[axis]) for axis in method.shares}),
-            Clock(),
-        )
+        numbers = {axis: experiment.codec.numbers(widths[axis]) for axis in method.shares}
+        self.record = Record(folder.journal, experiment.rounds, numbers)
+        self.traffic, self.clock = self.record.traffic, self.record.clock
         self._warn()
-        self.losses: dict[str, float] = {}
-        self._trained = (0.0, 0)  # seconds, statements
-        self._saved = time.monotonic()
+        self._saved, self._resumed = time.monotonic(), False
         self._resume()
 
     def _warn(self) -> None:
@@ -127,15 +110,13 @@ class Federated:
         return SiteParty(one.method, site, one.codec, one.selection, stack.bests[name], fit, measure)
 
     def _fit(self, stack: Stack, names: Sequence[str], round: int) -> None:
+        before = self.clock.seconds["train"]
         with self.clock.spending("train"):
-            before = self.clock.seconds["train"]
             losses = stack.fit(names, round)
         for name, loss in losses.items():
             if not isfinite(loss):
                 raise diverged(name)
-        seconds, triples = self._trained
-        self._trained = seconds + self.clock.seconds["train"] - before, triples + stack.visits(names)
-        self.losses |= losses
+        self.record.trained(losses, self.clock.seconds["train"] - before, stack.visits(names))
 
     # The loop
 
@@ -190,46 +171,12 @@ class Federated:
             if letter.kind == "stop":
                 self.traffic.count(letter, again=self._resumed)
         self._resumed = False
-        self._record(watch)
+        events, self.hub.events = self.hub.events, []
+        self.record.write(events, self.hub.stopping.values(), watch)
         final = self.hub.phase == "done"
         if final or time.monotonic() - self._saved >= self.how.save_every:
             with self.clock.spending("checkpoint"):
                 self._save()
-
-    def _record(self, watch: Watch) -> None:
-        events, self.hub.events = self.hub.events, []
-        for event in events:
-            self.folder.journal.write(**(self._whole(event, watch) if event["event"] == "round" else event))
-
-    def _whole(self, event: dict[str, Any], watch: Watch) -> dict[str, Any]:
-        """A round with its losses, traffic and time."""
-        number = event["round"]
-        self.clock.lap()
-        (seconds, triples), self._trained = self._trained, (0.0, 0)
-        exchange = self.clock.seconds["exchange"]
-        traffic = self.traffic.round(number)
-        sites: dict[str, dict[str, float]] = {
-            name: {"loss": loss, **traffic.get(name, {})} for name, loss in self.losses.items()
-        }
-        sites |= {name: {**sums} for name, sums in traffic.items() if name not in sites}
-        loss = sum(self.losses.values()) / len(self.losses) if self.losses else nan
-        sent = self.traffic.summary()
-        mrr = _last(self.hub.stopping.values())
-        done = sent["up_bytes"] + sent["down_bytes"]
-        speed = triples / seconds if seconds else 0.0
-        watch(Progress(number, self.experiment.rounds, loss, mrr, speed, done))
-        self.losses, spent, self._exchanged = {}, exchange - self._exchanged, exchange
-        return {
-            **event,
-            "seconds": seconds,
-            "exchange_seconds": spent,
-            "triples": triples,
-            "sites": sites,
-            **total(traffic.values()),
-        }
-
-    _exchanged = 0.0
-    _resumed = False
 
     # Checkpoints
 
@@ -239,12 +186,7 @@ class Federated:
         for number, (name, site) in enumerate(self.sites.items()):
             own = {**self.stack_of[name].state(name), **site.state()}
             whole |= {f"site.{number}.{key}": tensor for key, tensor in own.items()}
-        state = {
-            "hub": plain,
-            "traffic": self.traffic.state(),
-            "seconds": self.clock.seconds,
-            "data": self.data,
-        }
+        state = {"hub": plain, **self.record.state(), "data": self.data}
         self.folder.save_checkpoint(CHECKPOINT, whole, state)
         self._saved = time.monotonic()
 
@@ -264,9 +206,7 @@ class Federated:
             self.stack_of[name].load_state(name, own)
             site.load_state(own)
         self.hub.load_state(under("hub", tensors), state["hub"])
-        self.traffic.load_state(state["traffic"])
-        self.clock.load(state["seconds"])
-        self._exchanged = self.clock.seconds["exchange"]
+        self.record.load_state(state)
 
     # Results
 
@@ -294,11 +234,6 @@ class Federated:
                 for view, tables in self.experiment.method.views(stack.bests[name]).items():
                     views.setdefault(view, {}).update(stack.measure(name, tables, Split.TEST))
         return views
-
-
-def _last(stopping: Iterable[Stopping]) -> float | None:
-    values = [one.last for one in stopping if one.best_at > 0]
-    return sum(values) / len(values) if values else None
 
 
 def run(

@@ -20,7 +20,7 @@ from fedkge.runtimes.experiment import Experiment
 from fedkge.runtimes.summary import SiteMetrics
 from fedkge.training import BySite, Corpus, Training
 
-CACHE = 8 << 20  #: bytes of tables that a CPU trains together; larger ones are no faster for being stacked
+CACHE = 8 << 20  #: bytes of entity tables that a CPU trains together
 
 
 class Stack:
@@ -38,6 +38,7 @@ class Stack:
         captured: bool = True,
     ) -> None:
         self.experiment, self.members, self.names = experiment, members, list(members)
+        self.numbers = {name: number for number, name in enumerate(members)}
         method, trainer = experiment.method, experiment.trainer
         graphs = {name: member.graph for name, member in members.items()}
         keys = [
@@ -94,7 +95,7 @@ class Stack:
     def fit(self, names: Sequence[str], round: int) -> dict[str, float]:
         """Train some members for a round, counted from 1; each one's mean loss."""
         epochs = self.experiment.trainer.epochs
-        chosen = [self.names.index(name) for name in names]
+        chosen = [self.numbers[name] for name in names]
         self.training.choose(chosen)
         for restarts, prefix in ((self.experiment.method.restart, ""), (self._renews, "companion.")):
             if restarts and prefix in self.training.steppers:
@@ -117,7 +118,7 @@ class Stack:
 
     def state(self, name: str) -> dict[str, Tensor]:
         """Views of what one member has: the same whoever it is stacked with, and on whatever device."""
-        number, parts = self.names.index(name), self.parts[name]
+        number, parts = self.numbers[name], self.parts[name]
         whole = {
             f"{prefix}.{key}": found
             for prefix, tables in (("tables", self.tables), ("best", self.best))
