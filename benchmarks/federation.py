@@ -84,10 +84,15 @@ def ways(device: torch.device, turns: int, graphs: Federation, epochs: int) -> N
         report("gpu-captured", ratio=median["site by site, not captured"] / median["stacked"], **common)
 
 
-def whole(device: torch.device, rounds: int, graphs: Federation) -> None:
+def whole(device: torch.device, rounds: int, graphs: Federation, method: str) -> None:
     """A run of R10 as a user has it: training, exchange, validation, checkpoints, results."""
     every = 5 if rounds >= 5 else rounds
-    config = {**R10, "rounds": rounds, "evaluate": {"every": every, "patience": 0}}
+    config = {
+        **R10,
+        "rounds": rounds,
+        "method": {"name": method},
+        "evaluate": {"every": every, "patience": 0},
+    }
     one = Experiment.parse(config)
     with tempfile.TemporaryDirectory() as folder:
         summary = run(one, RunFolder.create(Path(folder) / "r", one, False), device, graphs)
@@ -96,8 +101,9 @@ def whole(device: torch.device, rounds: int, graphs: Federation) -> None:
     # a round is what is left without ranking and checkpoints
     share = seconds["exchange"] / (seconds["train"] + seconds["exchange"])
     parts = {f"{part}_s": value for part, value in seconds.items()}
-    report(f"{kind}federation", rounds=rounds, mrr=summary["metrics"]["test"]["mrr"], **parts)
-    report(f"{kind}overhead", ratio=share, rounds=rounds)
+    of = "" if method == R10["method"]["name"] else f"-{method}"
+    report(f"{kind}federation{of}", rounds=rounds, mrr=summary["metrics"]["test"]["mrr"], **parts)
+    report(f"{kind}overhead{of}", ratio=share, rounds=rounds)
 
 
 def thousand_sites(device: torch.device, sites: int = 1000, statements: int = 100) -> None:
@@ -133,6 +139,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, help="of the whole run; unset: 100 on a GPU, 2 on a CPU")
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--method", default="fedep", help="of the whole run")
     parser.add_argument("--only", default="ways,whole,thousand")
     options = parser.parse_args()
     device, only = torch.device(options.device), options.only.split(",")
@@ -140,7 +147,7 @@ def main() -> None:
     if "ways" in only:
         ways(device, options.turns, graphs, 3 if device.type == "cuda" else 1)
     if "whole" in only:
-        whole(device, options.rounds or (100 if device.type == "cuda" else 2), graphs)
+        whole(device, options.rounds or (100 if device.type == "cuda" else 2), graphs, options.method)
     if "thousand" in only:
         thousand_sites(device)
 

@@ -15,29 +15,149 @@ from typing import Any
 DOCS = Path(__file__).parent.parent / "docs"
 #: (dataset, model) -> table of FedLU (2023), and its MRR in per cent by method; its FedE is `fedep`
 FEDLU: dict[tuple[str, str], tuple[int, dict[str, float]]] = {
+    ("fb15k-237-C10", "complex"): (
+        1,
+        {
+            "single": 34.05,
+            "collective": 35.52,
+            "fedep": 30.02,
+            "fedprox": 32.66,
+            "fedec": 32.53,
+            "fedlu": 36.33,
+            "fedlu global": 33.45,
+        },
+    ),
+    ("fb15k-237-C10", "rotate"): (
+        1,
+        {
+            "single": 35.67,
+            "collective": 37.76,
+            "fedep": 32.82,
+            "fedprox": 37.99,
+            "fedec": 37.86,
+            "fedlu": 38.22,
+            "fedlu global": 38.0,
+        },
+    ),
+    ("fb15k-237-C10", "transe"): (
+        1,
+        {
+            "single": 31.52,
+            "collective": 32.49,
+            "fedep": 32.1,
+            "fedprox": 32.43,
+            "fedec": 32.42,
+            "fedlu": 33.44,
+            "fedlu global": 32.95,
+        },
+    ),
     ("fb15k-237-C3", "complex"): (
         1,
-        {"single": 34.21, "collective": 35.02, "fedep": 31.45, "fedprox": 34.71, "fedec": 34.58},
+        {
+            "single": 34.21,
+            "collective": 35.02,
+            "fedep": 31.45,
+            "fedprox": 34.71,
+            "fedec": 34.58,
+            "fedlu": 37.1,
+            "fedlu global": 35.37,
+        },
     ),
     ("fb15k-237-C3", "rotate"): (
         1,
-        {"single": 36.47, "collective": 37.94, "fedep": 33.46, "fedprox": 38.33, "fedec": 38.38},
+        {
+            "single": 36.47,
+            "collective": 37.94,
+            "fedep": 33.46,
+            "fedprox": 38.33,
+            "fedec": 38.38,
+            "fedlu": 38.92,
+            "fedlu global": 38.9,
+        },
     ),
     ("fb15k-237-C3", "transe"): (
         1,
-        {"single": 31.44, "collective": 32.65, "fedep": 32.66, "fedprox": 32.5, "fedec": 32.99},
+        {
+            "single": 31.44,
+            "collective": 32.65,
+            "fedep": 32.66,
+            "fedprox": 32.5,
+            "fedec": 32.99,
+            "fedlu": 33.71,
+            "fedlu global": 33.3,
+        },
     ),
     ("fb15k-237-R10", "complex"): (
         4,
-        {"single": 29.64, "collective": 35.83, "fedep": 29.06, "fedprox": 25.47, "fedec": 27.75},
+        {
+            "single": 29.64,
+            "collective": 35.83,
+            "fedep": 29.06,
+            "fedprox": 25.47,
+            "fedec": 27.75,
+            "fedlu": 31.52,
+            "fedlu global": 29.44,
+        },
     ),
     ("fb15k-237-R10", "rotate"): (
         4,
-        {"single": 31.9, "collective": 37.39, "fedep": 36.44, "fedprox": 35.46, "fedec": 36.72},
+        {
+            "single": 31.9,
+            "collective": 37.39,
+            "fedep": 36.44,
+            "fedprox": 35.46,
+            "fedec": 36.72,
+            "fedlu": 37.52,
+            "fedlu global": 37.47,
+        },
     ),
     ("fb15k-237-R10", "transe"): (
         4,
-        {"single": 29.61, "collective": 32.21, "fedep": 32.1, "fedprox": 31.24, "fedec": 32.13},
+        {
+            "single": 29.61,
+            "collective": 32.21,
+            "fedep": 32.1,
+            "fedprox": 31.24,
+            "fedec": 32.13,
+            "fedlu": 32.69,
+            "fedlu global": 34.77,
+        },
+    ),
+    ("fb15k-237-R3", "complex"): (
+        4,
+        {
+            "single": 30.31,
+            "collective": 34.54,
+            "fedep": 31.22,
+            "fedprox": 33.78,
+            "fedec": 27.19,
+            "fedlu": 34.15,
+            "fedlu global": 34.28,
+        },
+    ),
+    ("fb15k-237-R3", "rotate"): (
+        4,
+        {
+            "single": 33.84,
+            "collective": 37.47,
+            "fedep": 32.94,
+            "fedprox": 37.59,
+            "fedec": 37.9,
+            "fedlu": 38.36,
+            "fedlu global": 37.15,
+        },
+    ),
+    ("fb15k-237-R3", "transe"): (
+        4,
+        {
+            "single": 31.96,
+            "collective": 32.44,
+            "fedep": 32.52,
+            "fedprox": 32.38,
+            "fedec": 32.4,
+            "fedlu": 33.12,
+            "fedlu global": 34.75,
+        },
     ),
 }
 HEAD = """# Results beside the papers
@@ -53,7 +173,16 @@ the round chosen on valid. The experiments are in examples/; budgets are ours an
 
 def taken(summary: dict[str, Any]) -> dict[str, Any]:
     keys = ("dataset", "model", "method", "seed", "courses", "environment")
-    return {key: summary[key] for key in keys} | {"test": summary["metrics"]["test"]}
+    tests = {split: found for split, found in summary["metrics"].items() if split.startswith("test")}
+    return {key: summary[key] for key in keys} | {s: m for s, m in tests.items() if s != "test_tail"}
+
+
+def rows_of(run: dict[str, Any]) -> str:
+    """A line for the tables that a run is judged by, and one for each other that its method measures."""
+    splits = [name for name in run if name.startswith("test")]
+    names = [f"{run['method']} {split.removeprefix('test_')}".removesuffix(" test") for split in splits]
+    parts = zip(splits, names, strict=True)
+    return "".join(row({**run, "test": run[split], "method": name}) for split, name in parts)
 
 
 def row(run: dict[str, Any]) -> str:
@@ -81,7 +210,7 @@ def main() -> None:
         run = taken(json.loads(path.read_text()))
         results["/".join(str(run[key]) for key in ("dataset", "model", "method", "seed"))] = run
     kept.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
-    (DOCS / "results.md").write_text(HEAD + "".join(row(results[name]) for name in sorted(results)))
+    (DOCS / "results.md").write_text(HEAD + "".join(rows_of(results[name]) for name in sorted(results)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The logistic loss and the joint backward pass: equal to plain torch on every backend."""
+"""Losses of scores, and of rows in one go: equal to plain torch on every backend."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedkge.kernels import Contribution, Similarity, backend, contrast, reference
+from fedkge.kernels import Similarity, backend, contrast, reference
 
 CLOSE = {torch.float64: {"rtol": 1e-9, "atol": 1e-10}, torch.float32: {"rtol": 1e-4, "atol": 2e-6}}
+
+
+def contrasted(scores: torch.Tensor, temperature: float) -> torch.Tensor:
+    weight = (temperature * scores.detach()[:, 1:]).softmax(-1)
+    return (F.softplus(-scores[:, 0]) + (weight * F.softplus(scores[:, 1:])).sum(-1)) / 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -19,8 +24,7 @@ def test_contrast_equals_the_formula_and_its_autograd(
 ) -> None:
     random = torch.Generator().manual_seed(0)
     plain = (4 * torch.randn(shape, generator=random, dtype=torch.float64)).to(dtype).requires_grad_()
-    weight = (temperature * plain.detach()[:, 1:]).softmax(-1)
-    losses = (F.softplus(-plain[:, 0]) + (weight * F.softplus(plain[:, 1:])).sum(-1)) / 2
+    losses = contrasted(plain, temperature)
     factor = torch.randn(len(plain), generator=random, dtype=torch.float64).to(dtype)
     (losses * factor).sum().backward()
     scores = plain.detach().to(device).requires_grad_()
@@ -38,20 +42,34 @@ def test_contrast_of_huge_scores_is_finite(device: torch.device) -> None:
     torch.testing.assert_close(losses.cpu(), torch.tensor([5e3, 1e4, 0.6931472]))
 
 
+def test_contrast_of_far_negatives_is_finite(device: torch.device) -> None:
+    """However many there are: a program of the GPU has place for a power of two."""
+    scores = torch.full((1, 4), -1000.0, device=device)
+    losses, gradient = backend(device).contrast(scores, 1.0)
+    torch.testing.assert_close(losses.cpu(), torch.tensor([500.0]))
+    torch.testing.assert_close(gradient.cpu(), torch.tensor([[-0.5, 0.0, 0.0, 0.0]]))
+
+
+@pytest.mark.parametrize("n", [1, 2, 6, 70])
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 30.0])
 @pytest.mark.parametrize("kind", Similarity)
-def test_both_gradients_in_one_pass_equal_two(device: torch.device, kind: Similarity) -> None:
+def test_rows_are_contrasted_as_their_scores_are(
+    device: torch.device, kind: Similarity, temperature: float, n: int
+) -> None:
     random = torch.Generator().manual_seed(1)
-    table, query = (torch.randn(n, 6, generator=random, dtype=torch.float64) for n in (11, 4))
-    index = torch.randint(11, (4, 5), generator=random)
-    ids, values = torch.randint(11, (3,), generator=random), torch.randn(3, 6, generator=random).double()
-    scores = reference.forward(kind, query, table, index)
-    d_scores = torch.randn(4, 5, generator=random, dtype=torch.float64)
-    part = Contribution(kind, query, index, scores, d_scores, ids, values)
-    expected = torch.zeros_like(table)
-    reference.accumulate_(expected, table, part)
-    d_query = reference.backward_query(kind, query, table, index, scores, d_scores)
-    there = Contribution(kind, *(x.to(device) for x in (query, index, scores, d_scores, ids, values)))
-    gradient = torch.zeros_like(table, device=device)
-    found = backend(device).backward_both_(gradient, table.to(device), there)
-    torch.testing.assert_close(found.cpu(), d_query, rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(gradient.cpu(), expected, rtol=1e-10, atol=1e-12)
+    table, query = (torch.randn(k, 6, generator=random, dtype=torch.float64) for k in (11, 4))
+    index = torch.randint(11, (4, n), generator=random)
+    query[0] = table[index[0, 0]]  # at no distance from its answer
+    leaves = query.clone().requires_grad_()
+    scores = reference.compare(kind, leaves[:, None], table[index])
+    scores.retain_grad()
+    expected = contrasted(scores + 2.5, temperature)
+    expected.sum().backward()
+    there = (x.to(device) for x in (query, table, index))
+    losses, found, d_scores, d_query = backend(device).contrast_rows(kind, *there, 2.5, temperature)
+    close = {"rtol": 1e-10, "atol": 1e-12}
+    torch.testing.assert_close(losses.cpu(), expected.detach(), **close)
+    torch.testing.assert_close(found.cpu(), scores.detach(), **close)
+    torch.testing.assert_close(d_scores.cpu(), scores.grad, **close)
+    assert leaves.grad is not None
+    torch.testing.assert_close(d_query.cpu(), leaves.grad.nan_to_num(), **close)

@@ -35,13 +35,17 @@ def similarities(width: int) -> Iterator[tuple[str, list[Tensor]]]:
         dense, state = torch.zeros_like(table), [table.clone(), table.clone(), table.abs()]
         kernels.accumulate_(dense, table, part)
         kernels.adam_touched_(state[0], part, *state[1:], TURN, Adam(rate=0.1))
+        whole = [table.clone(), table.clone(), table.abs()]
+        kernels.adam_whole_(whole[0], part, *whole[1:], TURN, Adam(rate=0.1))
         found = {
             "forward": [scores],
             "all_scores": [kernels.all_scores(kind, query, table)],
             "backward_query": [kernels.backward_query(kind, query, table, index, scores, d_scores)],
+            "contrast_rows": list(kernels.contrast_rows(kind, query, table, index, 9.0, 0.7)),
             "touched": list(kernels.touched(table, part)),
             "accumulate_": [dense],
             "adam_touched_": state,
+            "adam_whole_": whole,
         }
         yield from ((f"{name} {kind.name} {width}", tensors) for name, tensors in found.items())
 
@@ -58,6 +62,9 @@ def others() -> Iterator[tuple[str, list[Tensor]]]:
         state = [x.clone() for x in start]
         step(*state)
         yield name, state
+    scores = torch.randn(2, B, N, generator=random)
+    yield "contrast", list(kernels.contrast(scores[0], 1.0))
+    yield "distil", list(kernels.distil(scores[0], scores[1], 0.7))
     keys, site, local = torch.tensor([5, -6]), torch.arange(500) % 2, torch.arange(500) // 2
     yield "uniform", [kernels.uniform(7, local - 100, 50, torch.float32)]
     yield "order_keys", [kernels.order_keys(keys, site, local, (2, 3))]

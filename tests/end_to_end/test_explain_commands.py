@@ -68,7 +68,11 @@ def test_explain_an_option() -> None:
 
 def test_explain_an_option_of_several_methods() -> None:
     found = answer("explain", "method.mu")
-    assert {option["of"]: option["default"] for option in found} == {"fedec": "0.3", "fedprox": "0.001"}
+    assert {option["of"]: option["default"] for option in found} == {
+        "fedec": "0.3",
+        "fedlu": "2.0",
+        "fedprox": "0.001",
+    }
     assert "fedec" in fedkge("explain", "mu").stdout
 
 

@@ -16,8 +16,10 @@ from fedkge.runtimes.experiment import Experiment
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.glob("*.toml"))
 FEDLU = sorted(EXAMPLES.glob("fedlu-2023-*.toml"))
+FEDS = sorted((*EXAMPLES.glob("feds-2024-*.toml"), *EXAMPLES.glob("fedkge-fb15k237-*.toml")))
+PFEDEG = sorted(EXAMPLES.glob("pfedeg-2024-*.toml"))
 METHOD_OF = {"fede": "fedep"}  # FedLU's name -> ours, where it is another
-ROWS = ("single", "collective", "fede", "fedprox", "fedec")
+ROWS = ("single", "collective", "fede", "fedprox", "fedec", "fedlu")
 
 
 def subject(path: Path) -> str:
@@ -30,15 +32,17 @@ def test_examples_parse(path: Path) -> None:
     experiment = Experiment.parse(read_toml(path))
     assert str(experiment.data).lower() in DATASETS
     *_, name = path.stem.split("-")
-    if path.stem != "atlas":
-        assert METHODS.name_of(experiment.method) == METHOD_OF.get(name, name)
+    if not path.stem.startswith("atlas"):
+        named = METHOD_OF if path in FEDLU else {"svd": "fedep"}  # a codec's name
+        expected = named.get(name, name)
+        assert METHODS.name_of(experiment.method) == expected
 
 
 def test_there_is_a_preset_for_every_row() -> None:
     found = {path.stem for path in FEDLU}
     assert found == {
         f"fedlu-2023-fb15k237-{data}-{model}-{method}"
-        for data in ("c3", "r10")
+        for data in ("c3", "c10", "r3", "r10")
         for model in ("transe", "rotate", "complex")
         for method in ROWS
     }
@@ -69,3 +73,65 @@ def test_the_budget(path: Path) -> None:
     assert config["data"]["name"].lower().replace("fb15k-237", "fb15k237") in path.stem
     assert trainer.subsampling
     assert trainer.loss == ("self-adversarial" if model == "rotate" else "logistic")
+
+
+# PFedEG
+
+
+def test_there_is_a_preset_of_pfedeg_and_its_rivals_for_every_data_set_and_model() -> None:
+    assert {path.stem for path in PFEDEG} == {
+        f"pfedeg-2024-fb15k237-{data}-{model}-{method}"
+        for data in ("r3", "r10")
+        for model in ("transe", "rotate", "complex")
+        for method in ("single", "collective", "fede", "fedep", "fedec", "pfedeg")
+    }
+
+
+@pytest.mark.parametrize("of", sorted({subject(path) for path in PFEDEG}))
+def test_pfedeg_and_its_rivals_have_one_budget(of: str) -> None:
+    found = [Experiment.parse(read_toml(path)).config() for path in PFEDEG if subject(path) == of]
+    methods = [config.pop("method") for config in found]
+    assert all(config == found[0] for config in found)
+    assert len({method["name"] for method in methods}) == 6
+
+
+@pytest.mark.parametrize("path", PFEDEG, ids=lambda path: path.stem)
+def test_the_settings_of_pfedeg(path: Path) -> None:
+    experiment = Experiment.parse(read_toml(path))
+    trainer, config = experiment.trainer, experiment.config()
+    assert (experiment.model.dim, config["model"]["margin"], trainer.lr) == (128, 10.0, 1e-3)
+    assert (trainer.batch_size, trainer.negatives, trainer.epochs, trainer.sides) == (512, 256, 3, "tail")
+    assert (trainer.loss, trainer.temperature, trainer.optimizer) == ("self-adversarial", 1.0, "adam")
+    assert config["evaluate"] | {"every": 5, "patience": 5, "rule": "drops"} == config["evaluate"]
+    assert config["model"]["name"] in path.stem
+    assert config["data"]["name"].lower().replace("fb15k-237", "fb15k237") in path.stem
+    if config["method"]["name"] == "pfedeg":
+        assert config["method"]["beta"] == (0.0005 if config["model"]["name"] == "complex" else 0.003)
+        assert experiment.participation.fraction == 1.0
+
+
+# FedS
+
+
+def test_there_is_a_preset_for_every_rival_of_feds() -> None:
+    rivals = ("fedep", "feds", "fedepl", "fedkd", "svd", "svdplus")
+    names = [*(("feds-2024", rival) for rival in rivals), ("fedkge", "fedternary")]
+    assert {path.stem for path in FEDS} == {
+        f"{prefix}-fb15k237-{data}-{model}-{name}"
+        for prefix, name in names
+        for data in ("r3", "r10")
+        for model in ("transe", "rotate")
+    }
+
+
+@pytest.mark.parametrize("path", FEDS, ids=lambda path: path.stem)
+def test_rivals_of_feds_have_one_budget(path: Path) -> None:
+    config = Experiment.parse(read_toml(path)).config()
+    data, model, name = path.stem.split("-")[-3:]
+    reference = read_toml(EXAMPLES / f"feds-2024-fb15k237-{data}-{model}-fedep.toml")
+    expected = Experiment.parse(reference).config()
+    if name == "svd":
+        assert config.pop("codec")["name"] == "svd"
+        del expected["codec"]
+    del config["method"], expected["method"]
+    assert config == expected

@@ -22,7 +22,7 @@ if not CUDA and not INTERPRETED:
     pytest.skip("no CUDA device, and TRITON_INTERPRET is not 1", allow_module_level=True)
 pytest.importorskip("triton", reason="the GPU kernels need triton")
 
-from fedkge.kernels.gpu import backend, ranking, similarity  # noqa: E402
+from fedkge.kernels.gpu import backend, ranking, shelving, similarity  # noqa: E402
 from fedkge.kernels.gpu.launch import LONGEST, Tiles  # noqa: E402
 
 pytestmark = pytest.mark.gpu
@@ -98,9 +98,13 @@ def test_similarity_and_gradients_at_odd_shapes(
     gradient = torch.ones_like(table)
     backend.accumulate_(gradient, table, part)
     close(gradient, 1 + gradient_of(part, table))
-    gradient.fill_(1)
-    close(backend.backward_both_(gradient, table, part), d_query)
-    close(gradient, 1 + gradient_of(part, table))
+    for temperature in (0.0, 2.0):
+        contrasted = zip(
+            *(kernels.contrast_rows(*factors, 1.5, temperature) for kernels in (backend, reference)),
+            strict=True,
+        )
+        for found, expected in contrasted:
+            close(found, expected)
 
 
 @pytest.mark.parametrize("width", [1, 7])
@@ -123,8 +127,11 @@ def test_tiles_change_nothing(kind: Similarity, tiles: Tiles) -> None:
     scores, gradient = torch.full_like(part.scores, torch.nan), torch.zeros_like(table)
     similarity.forward(scores, kind, part.query, table, part.index, tiles=tiles)
     factors = (part.query, table, part.index, part.scores, part.d_scores)
-    similarity.backward(kind, *factors, d_table=gradient, tiles=tiles)
+    d_query = torch.full_like(part.query, torch.nan)
+    similarity.backward_query(d_query, kind, *factors, tiles=tiles)
+    shelving.add(gradient, table, part, tiles=tiles)
     close(scores, part.scores)
+    close(d_query, reference.backward_query(kind, *factors))
     close(gradient, gradient_of(part, table))
 
 
@@ -165,7 +172,7 @@ def test_no_distance_gives_no_gradient(kind: Similarity) -> None:
 
 
 @pytest.mark.parametrize(("b", "n", "m"), [(0, 0, 4), (3, 0, 4), (3, 2, 0), (3, 0, 0)])
-@pytest.mark.parametrize("route", ["atomic", "deterministic", "touched", "both", "adam_touched"])
+@pytest.mark.parametrize("route", ["counted", "deterministic", "touched", "adam_touched_", "adam_whole_"])
 def test_parts_may_be_empty(b: int, n: int, m: int, route: str, request: pytest.FixtureRequest) -> None:
     table = normal(6, 8)
     part = contribution(Similarity.MODULUS, b, n, table, m=m)
@@ -175,12 +182,8 @@ def test_parts_may_be_empty(b: int, n: int, m: int, route: str, request: pytest.
     if route == "touched":
         rows, values = backend.touched(table, part)
         gradient[rows] = values
-    elif route == "both":
-        d_query = backend.backward_both_(gradient, table, part)
-        assert d_query.shape == part.query.shape
-        assert n or not d_query.any()
-    elif route == "adam_touched":
-        _steps_agree(table, part, torch.tensor([6]))
+    elif route.startswith("adam"):
+        _steps_agree(route, table, part, torch.tensor([6]))
         return
     else:
         backend.accumulate_(gradient, table, part)
@@ -231,13 +234,15 @@ def _turn(ends: Tensor, active: list[bool] | None = None) -> Turn:
     return Turn(*(tensor.to(DEVICE) for tensor in (ends, steps, flags)))
 
 
-def _steps_agree(table: Tensor, part: Contribution, ends: Tensor, active: list[bool] | None = None) -> None:
-    """Three steps of Adam on touched rows, against the reference."""
+def _steps_agree(
+    step: str, table: Tensor, part: Contribution, ends: Tensor, active: list[bool] | None = None
+) -> None:
+    """Three steps of an Adam that gets factors, against the reference."""
     states = [[table.clone(), torch.zeros_like(table), torch.zeros_like(table)] for _ in range(2)]
     for _ in range(3):
         for (own, m, v), kernels in zip(states, (backend, reference), strict=True):
             now = replace(part, scores=reference.forward(part.kind, part.query, own, part.index))
-            kernels.adam_touched_(own, now, m, v, _turn(ends, active), STEADY)
+            getattr(kernels, step)(own, now, m, v, _turn(ends, active), STEADY)
     for actual, expected in zip(*states, strict=True):
         close(actual, expected)
 
@@ -246,13 +251,14 @@ def _steps_agree(table: Tensor, part: Contribution, ends: Tensor, active: list[b
 @pytest.mark.parametrize(
     ("ends", "active"), [([30], [True]), ([7, 7, 20, 30], [True, False, False, True]), ([25], [True])]
 )
+@pytest.mark.parametrize("step", ["adam_touched_", "adam_whole_"])
 @pytest.mark.parametrize("kind", Similarity)
-def test_adam_on_touched_rows(
-    kind: Similarity, ends: list[int], active: list[bool], dtype: torch.dtype
+def test_adam_computes_gradients_where_it_steps(
+    kind: Similarity, step: str, ends: list[int], active: list[bool], dtype: torch.dtype
 ) -> None:
     table = normal(30, 10, dtype=dtype)
     part = contribution(kind, 4, 19, table, m=6, skewed=True)
-    _steps_agree(table, part, torch.tensor(ends), active)
+    _steps_agree(step, table, part, torch.tensor(ends), active)
 
 
 @dataclass(frozen=True)
@@ -314,6 +320,17 @@ def test_contrast(n: int, temperature: float, dtype: torch.dtype) -> None:
     expected, expected_gradient = reference.contrast(scores, temperature)
     close(losses, expected)
     close(gradient, expected_gradient)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+@pytest.mark.parametrize("n", [1, 7, 257, 2500])
+def test_distil(n: int, temperature: float, dtype: torch.dtype) -> None:
+    first, second = (20 * normal(3, n, seed=seed, dtype=dtype) for seed in (0, 1))
+    first[0] = 1000 * first[0].sign()  # exp overflows
+    found = backend.distil(_spread(first), _spread(second), temperature)
+    for value, expected in zip(found, reference.distil(first, second, temperature), strict=True):
+        close(value, expected)
 
 
 def draw(b: int) -> Draw:
@@ -392,7 +409,7 @@ class Step:
 
 
 @on_device
-@pytest.mark.parametrize("route", ["atomic", "deterministic", "touched"])
+@pytest.mark.parametrize("route", ["counted", "deterministic", "touched"])
 @pytest.mark.parametrize("kind", Similarity)
 def test_a_captured_step_replays_what_it_does_eagerly(
     kind: Similarity, route: str, request: pytest.FixtureRequest
@@ -413,7 +430,7 @@ def test_a_captured_step_replays_what_it_does_eagerly(
         graph.replay()
     assert torch.equal(captured.index, eager.index)
     assert int(captured.clock[1]) == 5
-    if route == "atomic":
+    if route == "counted":
         torch.testing.assert_close(captured.table, eager.table, rtol=1e-3, atol=1e-4)
     else:
         assert torch.equal(captured.table, eager.table)

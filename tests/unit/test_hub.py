@@ -130,6 +130,12 @@ BAD = {
     "rows": {"entity.values": torch.ones(3, 2)},
     "axis": {"relation.values": torch.ones(2, 2)},
     "dtype": {"entity.values": torch.ones(2, 2, dtype=torch.float64)},
+    "never aligned": {
+        "entity.where": torch.tensor([4], dtype=torch.uint8),
+        "entity.values": torch.ones(1, 2),
+    },
+    "more bits": {"entity.where": torch.ones(2, dtype=torch.uint8), "entity.values": torch.ones(1, 2)},
+    "ids": {"entity.ids": torch.tensor([0, 9]), "entity.values": torch.ones(2, 2)},
 }
 
 

@@ -45,6 +45,16 @@ def test_zero_never_stops(values: list[float], rule: str) -> None:
         assert not stopping.done
 
 
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=12), st.integers(1, 4))
+def test_patience_lasts_while_anything_watched_improves(values: list[tuple[int, int]], patience: int) -> None:
+    stopping = Stopping(patience)
+    for at, (value, other) in enumerate(values):
+        better = stopping.check(at, value, {"other": other})
+        assert better == (value > max((v for v, _ in values[:at]), default=-1))
+        pasts = ([v for v, _ in values[: at + 1]], [o for _, o in values[: at + 1]])
+        assert stopping.done == all(out_of_patience(past, patience) for past in pasts)
+
+
 def test_a_tie_is_no_improvement() -> None:
     stopping = Stopping(patience=2)
     found = [stopping.check(at, 0.5) for at in range(3)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from torch import Tensor
 from fedkge.errors import ConfigError, DataError
 from fedkge.exchange.channel import Receiver, Sender
 from fedkge.exchange.codec import Float32
-from fedkge.exchange.rows import Rows
+from fedkge.exchange.rows import Envelope, Rows
 from fedkge.exchange.select import Choice, Moved, TopK
 from fedkge.graphs.graph import Axis, Graph
 from small_federations import (
@@ -222,6 +225,10 @@ def test_priorities_that_make_no_sense_are_refused(bad: Tensor) -> None:
         ({"select": {"name": "topk", "s": -1}}, r"select\.s: expected at least 0, got -1"),
         ({"select": {"name": "moved", "mass": 0.0}}, r"select\.mass"),
         ({"method": {"name": "feds", "p": 2.0}}, r"method\.p"),
+        ({"method": {"name": "feds", "p": float("nan")}}, r"method\.p"),
+        ({"method": {"name": "feds", "s": -1}}, r"method\.s: expected at least 0, got -1"),
+        ({"method": {"name": "fedepl", "s": -1}}, r"method\.s: expected at least 0, got -1"),
+        ({"method": {"name": "fedternary"}, "codec": {"name": "int8"}}, "codec of its own"),
         ({"method": {"name": "feds"}, "select": {"name": "topk"}}, "selection of its own"),
         ({"select": {"name": "top"}}, "no selection is named 'top'; did you mean 'topk'"),
     ],
@@ -242,3 +249,67 @@ def test_a_site_that_shares_nothing_trains_alone_and_is_told_so(tmp_path: Path) 
     single = played(tmp_path / "single", {"c": alone}, method={"name": "single", "restart": True})
     here, there = run.stack_of["c"].sites["c"].tables, single.stack_of["c"].sites["c"].tables
     assert torch.equal(here.entities, there.entities)
+
+
+def spoilt(body: Mapping[str, Tensor], how: str) -> dict[str, Tensor]:
+    """An upload as it must not be: of unknown rows, too wide, or not finite."""
+    found = dict(body)
+    values = next(name for name in found if name.endswith(".values"))
+    if how == "ids":
+        found["entity.where"] = torch.full((9,), 255, dtype=torch.uint8)
+    elif how == "width":
+        found[values] = torch.cat((found[values], found[values]), 1)
+    elif f"{values.removesuffix('values')}scale" in found:
+        found["entity.scale"] = torch.full_like(found["entity.scale"], float(how))
+    else:
+        found[values] = torch.full_like(found[values], float(how))
+    return found
+
+
+@pytest.mark.parametrize("how", ["ids", "width", "nan", "inf"])
+@pytest.mark.parametrize("method", ["fedep", "feds", "fedternary", "svdplus"])
+def test_a_spoilt_upload_excludes_its_site_from_the_round_and_the_run_goes_on(
+    tmp_path: Path, method: str, how: str
+) -> None:
+    run = federated(tmp_path, SITES, method={"name": method}, rounds=5)
+    finish = run.sites["b"].finish
+
+    def spoil(round: int) -> Envelope:
+        letter = finish(round)
+        return replace(letter, body=spoilt(letter.body, how)) if round == 3 else letter
+
+    run.sites["b"].finish = spoil  # type: ignore[method-assign]
+    run.play(ignore)
+    events = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    rounds = {event["round"]: event for event in events if event["event"] == "round"}
+    assert {n: event["participants"] for n, event in rounds.items()} == {
+        n: ["a", "c"] if n == 3 else ["a", "b", "c"] for n in range(1, 6)
+    }
+    assert "expected" in rounds[3]["refused"]["b"]
+    for name, stack in run.stack_of.items():
+        assert bool(torch.isfinite(stack.sites[name].tables.entities).all())
+
+
+def test_moved_repeats_and_breaks_ties_by_place() -> None:
+    last = torch.tensor([[1.0, 0.0]] * 6)
+    turned = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+    rows = Rows(torch.arange(6), turned)
+    chosen = [Moved(p=1.0, mass=0.5).up(rows, last, 1) for _ in range(3)]
+    assert [at.tolist() for at in chosen if at is not None] == [[1, 2]] * 3
+
+
+def test_moved_follows_the_change_round_by_round(tmp_path: Path) -> None:
+    """Fewer rows go up than `topk` sends, and with all of the mass and p = 1 all that moved."""
+    options = {"method": {"name": "fedep"}, "rounds": 5}
+    topk = played(tmp_path / "topk", SITES, select={"name": "topk", "p": 0.9}, **options)
+    moved = played(tmp_path / "moved", SITES, select={"name": "moved", "p": 0.9, "mass": 0.5}, **options)
+    again = played(tmp_path / "again", SITES, select={"name": "moved", "p": 0.9, "mass": 0.5}, **options)
+    assert_same(moved, again)
+    assert moved.traffic.summary()["up_values"] < 0.8 * topk.traffic.summary()["up_values"]
+
+
+def test_fedternary_is_a_name_for_fedep_with_ternary_changes(tmp_path: Path) -> None:
+    codec = {"name": "ternary", "delta": True}
+    own = played(tmp_path / "own", SITES, method={"name": "fedternary"}, rounds=6)
+    assert_same(own, played(tmp_path / "fedep", SITES, method={"name": "fedep"}, codec=codec, rounds=6))
+    assert differ(own, played(tmp_path / "plain", SITES, method={"name": "fedep"}, rounds=6))

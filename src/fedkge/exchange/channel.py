@@ -32,10 +32,11 @@ class Sender:
         self._residual: dict[Axis, Tensor] = {}  # [announced rows, width], of messages that arrived
         self._pending: dict[Axis, tuple[Tensor | None, Tensor]] = {}  # rows and residual of the last message
 
-    def encode(self, update: Update) -> dict[str, Tensor]:
+    def encode(self, update: Update, since: Mapping[Axis, Tensor] | None = None) -> dict[str, Tensor]:
         """The body for `update`; float32 rows are not copied: send it before they change.
 
-        Until `settle`, encoding again starts from the same residual, so that a repeated message is equal.
+        `since`: rows [announced, width], of which changes are coded instead of rows. Until `settle`, encoding
+        again starts from the same residual, so that a repeated message is equal.
         """
         self._pending.clear()
         body: dict[str, Tensor] = {}
@@ -47,7 +48,7 @@ class Sender:
                 body[f"{axis}.{WHERE}"] = pack(at, len(self.announced[axis]))
             if rows.support is not None:
                 body[f"{axis}.{SUPPORT}"] = rows.support.to(_holding(int(rows.support.max())))
-            body |= {f"{axis}.{part}": tensor for part, tensor in self._code(axis, rows, at).items()}
+            body |= {f"{axis}.{part}": tensor for part, tensor in self._code(axis, rows, at, since).items()}
         return body
 
     def settle(self, accepted: bool) -> None:
@@ -104,18 +105,29 @@ class Sender:
             raise ValueError(f"{axis} rows: ids that were not announced, or not in increasing order")
         return at
 
-    def _code(self, axis: Axis, rows: Rows, at: Tensor | None) -> dict[str, Tensor]:
+    def _code(
+        self, axis: Axis, rows: Rows, at: Tensor | None, since: Mapping[Axis, Tensor] | None
+    ) -> dict[str, Tensor]:
+        """Some rows at a time, so that what is computed of them stays in the cache."""
         values = rows.values.detach()
         if values.dtype != torch.float32:
             raise ValueError(f"{axis} rows: {values.dtype}, expected torch.float32")
-        if not self.codec.feedback:
+        if since is None and not self.codec.feedback:
             return self.codec.encode(values)
-        carried, lost, codes = self._carried(axis, values), torch.empty_like(values), []
+        carried = self._carried(axis, values) if self.codec.feedback else None
+        codes, lost = [], torch.empty_like(values) if self.codec.feedback else values[:0]
         for block in blocks(values):
-            total = values[block] + carried[block if at is None else at[block].to(values.device)]
+            where = block if at is None else at[block].to(values.device)
+            total = values[block]
+            if since is not None:
+                total = total - since[axis][where]
+            if carried is not None:
+                total = total + carried[where]
             codes.append(self.codec.encode(total))
-            torch.sub(total, self.codec.decode(codes[-1], values.shape[1]), out=lost[block])
-        self._pending[axis] = at, lost
+            if carried is not None:
+                torch.sub(total, self.codec.decode(codes[-1], values.shape[1]), out=lost[block])
+        if carried is not None:
+            self._pending[axis] = at, lost
         return {part: torch.cat([code[part] for code in codes]) for part in codes[0]}
 
     def _carried(self, axis: Axis, like: Tensor) -> Tensor:

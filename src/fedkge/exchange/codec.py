@@ -1,4 +1,4 @@
-"""How rows are written: exactly, in 16 bits, or in 8, 4 or 2 bits with a scale per row."""
+"""How rows are written: exactly, in 16 bits, or in 8, 4 or 1.6 bits with a scale per row."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedkge.errors import DataError
+from fedkge.kernels import backend
 from fedkge.registry import Registry
 
 
@@ -102,7 +103,7 @@ class _Quanta(Codec):
     """Whole numbers of at most `most` times a scale per row, several to a byte."""
 
     most: ClassVar[int]
-    per_byte: ClassVar[int]
+    per_byte: ClassVar[int]  #: as many as fit: (2 most + 1)^per_byte <= 256
 
     feedback: bool = True  #: add what rounding lost to the next message
     delta: bool = False  #: code the change against the last row that both ends hold
@@ -116,24 +117,28 @@ class _Quanta(Codec):
     def encode(self, values: Tensor) -> dict[str, Tensor]:
         # At least the smallest normal number: rows of zeros divide by it.
         scale = self.scale(values).clamp_min(torch.finfo(torch.float32).tiny)
+        return {"values": self._whole(values, scale), "scale": scale}
+
+    def _whole(self, values: Tensor, scale: Tensor) -> Tensor:
+        if self.per_byte > 1:
+            return backend(values.device).quantise(values, scale, self.most, self.per_byte)
 
         def quanta(x: Tensor, s: Tensor) -> Tensor:
             return x.div(s[:, None]).round_().clamp_(-self.most, self.most)
 
-        found = _by_blocks(quanta, torch.int8, values, scale)
-        return {
-            "values": _pack(found + self.most, self.per_byte) if self.per_byte > 1 else found,
-            "scale": scale,
-        }
+        return _by_blocks(quanta, torch.int8, values, scale)
 
     def decode(self, code: Mapping[str, Tensor], width: int | None = None) -> Tensor:
         packed = self.per_byte > 1
         values, scale = _parts(
             code, values=(torch.uint8 if packed else torch.int8, 2), scale=(torch.float32, 1)
         )
-        if packed:
-            values = _unpack(values, self.per_byte, width).to(torch.int8) - self.most
-        return _by_blocks(lambda q, s: q.float().mul_(s[:, None]), torch.float32, values, scale)
+        if not packed:
+            return _by_blocks(lambda q, s: q.float().mul_(s[:, None]), torch.float32, values, scale)
+        width = values.shape[1] * self.per_byte if width is None else width
+        if values.shape[1] != -(-width // self.per_byte):
+            raise DataError(f"values: {values.shape[1]} bytes a row, expected {-(-width // self.per_byte)}")
+        return backend(values.device).restored(values, scale, self.most, self.per_byte, width)
 
 
 @CODECS.register("int8")
@@ -157,39 +162,18 @@ class Int4(_Quanta):
 @CODECS.register("ternary")
 @dataclass(frozen=True)
 class Ternary(_Quanta):
-    """A quarter of a byte a number and four bytes a row: x ≈ -scale, 0 or scale; best with `delta`.
+    """A fifth of a byte a number and four bytes a row: x ≈ -scale, 0 or scale; best with `delta`.
 
     The scale is 1.224 times the root mean square, which is best for normally distributed numbers.
     """
 
     most = 1
-    per_byte = 4
+    per_byte = 5
 
     def scale(self, values: Tensor) -> Tensor:
         largest = super().scale(values).clamp_min(torch.finfo(torch.float32).tiny)  # its square may overflow
         scale = 1.224 * largest * values.div(largest[:, None]).square_().mean(1).sqrt()
         return scale.clamp_max(torch.finfo(torch.float32).max)
-
-
-def _pack(digits: Tensor, per_byte: int) -> Tensor:
-    """Digits [n, w] below 2^(8 / per_byte) as bytes [n, ⌈w / per_byte⌉], the first in the lowest bits."""
-    missing = -digits.shape[1] % per_byte
-    padded = torch.nn.functional.pad(digits.to(torch.uint8), (0, missing)).unflatten(1, (-1, per_byte))
-    bits = 8 // per_byte
-    packed = padded[..., 0]
-    for place in range(1, per_byte):
-        packed = packed | padded[..., place] << bits * place
-    return packed
-
-
-def _unpack(packed: Tensor, per_byte: int, width: int | None) -> Tensor:
-    bits = 8 // per_byte
-    digits = torch.stack([packed >> bits * place & (1 << bits) - 1 for place in range(per_byte)], -1).flatten(
-        1
-    )
-    if width is not None and -(-width // per_byte) != packed.shape[1]:
-        raise DataError(f"values: {packed.shape[1]} bytes a row, expected {-(-width // per_byte)}")
-    return digits[:, :width]
 
 
 def blocks(rows: Tensor) -> list[slice]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedkge.errors import DataError
 from fedkge.exchange.channel import Announced, Receiver, Sender
-from fedkge.exchange.codec import Codec, Float16
+from fedkge.exchange.codec import Codec, Float16, blocks
 from fedkge.exchange.rows import Memory, Rows, Update, under
 from fedkge.graphs.graph import Axis
 
@@ -58,11 +58,16 @@ class Held:
     values: Mapping[Axis, Tensor]  # [announced rows, width]
     known: Mapping[Axis, Tensor]  # bool [announced rows]
 
-    def after(self, round: int, rows: Mapping[Axis, tuple[Tensor, Tensor]]) -> Held:
-        """With rows (positions, values) taken in."""
-        values, known = ({axis: t.clone() for axis, t in of.items()} for of in (self.values, self.known))
-        for axis, (at, new) in rows.items():
-            values[axis][at], known[axis][at] = new, True
+    def after(self, round: int, announced: Announced, update: Update) -> Held:
+        """With an update taken in; its rows are not copied where they are all that were announced."""
+        values, known = dict(self.values), dict(self.known)
+        for axis, rows in update.items():
+            at = positions(announced[axis], rows.ids)
+            if at is None:
+                values[axis], known[axis] = rows.values, torch.ones_like(known[axis])
+            else:
+                values[axis] = values[axis].index_copy(0, at, rows.values)
+                known[axis] = known[axis].index_fill(0, at, True)
         return Held(round, values, known)
 
     def memory(self, prefix: str) -> Memory:
@@ -96,35 +101,33 @@ class DeltaLine(Line):
     def encode(self, update: Update, round: int) -> dict[str, Tensor]:
         changes, new = {}, {}
         for axis, rows in update.items():
-            at = torch.searchsorted(self.announced[axis], rows.ids)
-            known = self.base.known[axis][at]
-            change = Rows(rows.ids, rows.values - self.base.values[axis][at], rows.support)
+            known = self.base.known[axis]
+            if (at := positions(self.announced[axis], rows.ids)) is not None:
+                known = known[at]
             if bool(known.all()):
-                changes[axis] = change
+                changes[axis] = rows
             else:
-                changes[axis], new[axis] = change[known.nonzero()[:, 0]], rows[(~known).nonzero()[:, 0]]
-        body = self.sender.encode(changes)
+                changes[axis], new[axis] = rows[known.nonzero()[:, 0]], rows[(~known).nonzero()[:, 0]]
+        body = self.sender.encode(changes, self.base.values)
         for axis, rows in new.items():
             sent = self.whole.encode({axis: rows}) if len(rows) else {}
             body |= {f"{axis}.{NEW}.{name.partition('.')[2]}": tensor for name, tensor in sent.items()}
         if body:
             body[f"{BASE}.round"] = torch.tensor(self.base.round, dtype=torch.int32)
         if self.hub and body:
-            self.other = self.base.after(round, self._decoded(body, self.base))
+            self.other = self.base.after(round, self.announced, self._decoded(body, self.base))
         return body
 
     def decode(self, body: Mapping[str, Tensor], round: int) -> Update:
         if not body:
             return {}
         base = self._named(body)
-        update = {axis: rows for axis, (_, rows) in self._rows(body, base).items()}
+        update = self._rows(body, base, self.receiver)
         if self.hub:
             if base is self.other:
                 self.base = self.other
         else:
-            at = {axis: torch.searchsorted(self.announced[axis], rows.ids) for axis, rows in update.items()}
-            self.other = base
-            self.base = base.after(round, {axis: (at[axis], rows.values) for axis, rows in update.items()})
+            self.other, self.base = base, base.after(round, self.announced, update)
         return update
 
     def _named(self, body: Mapping[str, Tensor]) -> Held:
@@ -138,33 +141,29 @@ class DeltaLine(Line):
         known = sorted({self.base.round, self.other.round})
         raise DataError(f"changes of the rows of round {int(named)}, expected {' or '.join(map(str, known))}")
 
-    def _decoded(self, body: Mapping[str, Tensor], base: Held) -> dict[Axis, tuple[Tensor, Tensor]]:
+    def _decoded(self, body: Mapping[str, Tensor], base: Held) -> Update:
         """What the other end will make of a message."""
-        receiver, self.receiver = (
-            self.receiver,
-            Receiver(self.sender.codec, self.announced, self.receiver.widths, supported=True),
-        )
-        try:
-            return {axis: (at, rows.values) for axis, (at, rows) in self._rows(body, base).items()}
-        finally:
-            self.receiver = receiver
+        widths = self.receiver.widths
+        return self._rows(body, base, Receiver(self.sender.codec, self.announced, widths, supported=True))
 
-    def _rows(self, body: Mapping[str, Tensor], base: Held) -> dict[Axis, tuple[Tensor, Rows]]:
-        """Positions and rows: changes added to what they are changes of, and rows that are new."""
+    def _rows(self, body: Mapping[str, Tensor], base: Held, receiver: Receiver) -> Update:
+        """Changes added to what they are changes of, and rows that are new."""
         changes = {n: t for n, t in body.items() if not n.startswith(f"{BASE}.") and f".{NEW}." not in n}
         found: dict[Axis, list[Rows]] = {}
-        for axis, rows in self.receiver.decode(changes).items():
-            at = torch.searchsorted(self.announced[axis], rows.ids)
-            if not bool(base.known[axis][at].all()):
+        for axis, rows in receiver.decode(changes).items():
+            at = positions(self.announced[axis], rows.ids)
+            known = base.known[axis] if at is None else base.known[axis][at]
+            if not bool(known.all()):
                 raise DataError(f"{axis} rows: changes of rows that were never told")
-            found[axis] = [Rows(rows.ids, base.values[axis][at] + rows.values, rows.support)]
+            for block in blocks(rows.values):  # codecs that code changes decode into memory of their own
+                rows.values[block] += base.values[axis][block if at is None else at[block]]
+            found[axis] = [rows]
         for axis in self.announced:
             if new := under(f"{axis}.{NEW}", body):
-                receiver = Receiver(WHOLE, self.announced, self.receiver.widths, self.receiver.supported)
-                whole = receiver.decode({f"{axis}.{part}": tensor for part, tensor in new.items()})
+                plain = Receiver(WHOLE, self.announced, receiver.widths, receiver.supported)
+                whole = plain.decode({f"{axis}.{part}": tensor for part, tensor in new.items()})
                 found.setdefault(axis, []).append(whole[axis])
-        joined = {axis: _joined(parts) for axis, parts in found.items()}
-        return {a: (torch.searchsorted(self.announced[a], rows.ids), rows) for a, rows in joined.items()}
+        return {axis: _joined(parts) for axis, parts in found.items()}
 
     def memory(self) -> Memory:
         return {**super().memory(), **self.base.memory("base"), **self.other.memory("other")}
@@ -174,6 +173,11 @@ class DeltaLine(Line):
         super().load({name: t for name, t in memory.items() if not name.startswith(kept)})
         if "base.round" in memory:
             self.base, self.other = Held.load(under("base", memory)), Held.load(under("other", memory))
+
+
+def positions(announced: Tensor, ids: Tensor) -> Tensor | None:
+    """Where ids are among those announced; nothing when they are all of them."""
+    return None if len(ids) == len(announced) else torch.searchsorted(announced, ids)
 
 
 def _joined(parts: list[Rows]) -> Rows:

@@ -97,7 +97,8 @@ class TopK(Selection):
 class Moved(TopK):
     """`topk` that sends no more than it has to: the fewest rows that together made `mass` of all change.
 
-    A site whose rows have settled sends few of them, one that learns sends up to the share p.
+    A site whose rows have settled sends few of them, one that learns sends up to the share p. Of rows that
+    turned equally far, the first are sent.
     """
 
     mass: float = 0.8  #: of the change, `1 - cos` summed over rows, that the sent rows make up
@@ -111,7 +112,7 @@ class Moved(TopK):
         if self.synchronises(round) or not len(rows):
             return None
         assert last is not None
-        change, order = turned(rows.values, last).clamp_min(0).double().sort(descending=True)
+        change, order = turned(rows.values, last).clamp_min(0).double().sort(descending=True, stable=True)
         enough = torch.searchsorted(change.cumsum(0), self.mass * change.sum()) + 1
         return order[: min(int(enough), self.count(len(rows)))].sort().values
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from fedkge.errors import ConfigError, DataError
 from fedkge.exchange.codec import CODECS, Codec
+from fedkge.training.factored import decomposed, folded
 
 
 @CODECS.register("svd")
@@ -39,14 +39,10 @@ class Svd(Codec):
         return kept * (lines + 1 + self.columns)
 
     def encode(self, values: Tensor) -> dict[str, Tensor]:
-        finite = torch.isfinite(values).all(1)
-        matrix = pad(values * finite[:, None].nan_to_num(), (0, -values.shape[1] % self.columns))
-        matrix = torch.where(finite[:, None], matrix, torch.zeros_like(matrix)).unflatten(
-            1, (-1, self.columns)
-        )
-        u, s, v = torch.linalg.svd(matrix, full_matrices=False)
+        finite = torch.isfinite(values).all(1, keepdim=True)
+        u, s, v = decomposed(folded(torch.where(finite, values, 0), self.columns))
+        s = torch.where(finite, s, torch.nan)  # a diverged row stays seen
         kept = min(self.rank, s.shape[1])
-        s = torch.where(finite[:, None], s, torch.full_like(s, torch.nan))  # a diverged row stays seen
         parts = (u[..., :kept], s[:, :kept], v[:, :kept])
         return dict(zip(("values", "singular", "right"), (p.contiguous() for p in parts), strict=True))
 
@@ -58,7 +54,9 @@ class Svd(Codec):
         if not shapes or {u.dtype, s.dtype, v.dtype} != {torch.float32}:
             raise DataError("factors of other types or dimensions, expected float32 of 3, 2 and 3 dimensions")
         n, kept = s.shape
-        if u.shape[::2] != (n, kept) or v.shape != (n, kept, self.columns):
+        lines = u.shape[1] if width is None else -(-width // self.columns)
+        if u.shape != (n, lines, kept) or v.shape != (n, kept, self.columns):
             found = [list(part.shape) for part in (u, s, v)]
-            raise DataError(f"factors {found}, expected those of {n} matrices with {self.columns} columns")
+            expected = f"{n} matrices of {lines} lines and {self.columns} columns"
+            raise DataError(f"factors {found}, expected those of {expected}")
         return ((u * s[:, None]) @ v).flatten(1)[:, :width]

@@ -1,7 +1,7 @@
 """The one hot operation, three ways: plain torch, numba on the CPU, Triton on the GPU."""
 
 from fedkge.kernels.base import Adam, Contribution, Draw, Similarity, Turn
-from fedkge.kernels.dispatch import Backend, backend, contrast, similarity
+from fedkge.kernels.dispatch import Backend, backend, contrast, distil, similarity
 
 __all__ = [
     "Adam",
@@ -12,5 +12,6 @@ __all__ = [
     "Turn",
     "backend",
     "contrast",
+    "distil",
     "similarity",
 ]

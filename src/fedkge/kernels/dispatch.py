@@ -32,8 +32,17 @@ class Backend(Protocol):
     ) -> Tensor: ...
     def touched(self, table: Tensor, part: Contribution) -> tuple[Tensor, Tensor]: ...
     def accumulate_(self, gradient: Tensor, table: Tensor, part: Contribution) -> None: ...
-    def backward_both_(self, gradient: Tensor, table: Tensor, part: Contribution) -> Tensor: ...
     def contrast(self, scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]: ...
+    def contrast_rows(
+        self,
+        kind: Similarity,
+        query: Tensor,
+        table: Tensor,
+        index: Tensor,
+        margin: float,
+        temperature: float,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
+    def distil(self, first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]: ...
     def uniform(self, key: int, keys: Tensor, width: int, dtype: torch.dtype) -> Tensor: ...
     def order_keys(self, keys: Tensor, site: Tensor, local: Tensor, clock: tuple[int, int]) -> Tensor: ...
     def negatives_(self, index: Tensor, draw: Draw, clock: Tensor) -> None: ...
@@ -48,6 +57,8 @@ class Backend(Protocol):
     ) -> None: ...
     def adagrad_(self, table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None: ...
     def sgd_(self, table: Tensor, gradient: Tensor, turn: Turn, rate: float) -> None: ...
+    def quantise(self, values: Tensor, scale: Tensor, most: int, per_byte: int) -> Tensor: ...
+    def restored(self, packed: Tensor, scale: Tensor, most: int, per_byte: int, width: int) -> Tensor: ...
 
 
 def backend(device: torch.device) -> Backend:
@@ -141,3 +152,29 @@ class _Contrast(torch.autograd.Function):
     def backward(ctx: Any, d_losses: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = ctx.saved_tensors
         return d_losses[:, None] * gradient, None
+
+
+def distil(first: Tensor, second: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    """KL(q || p) [b], which moves `first` alone, and KL(p || q) [b], which moves `second` alone.
+
+    p and q are the softmaxes of the scores [b, n] of the two: each learns from the other, and no teacher is
+    moved (`reference.distil`).
+    """
+    if first.shape != second.shape:
+        raise ValueError(f"scores {list(first.shape)} and {list(second.shape)} of unlike candidates")
+    return cast(tuple[Tensor, Tensor], _Distil.apply(first, second, temperature))  # type: ignore[no-untyped-call]
+
+
+class _Distil(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        kernels = backend(first.device)
+        to_first, to_second, gradient = kernels.distil(first.detach(), second.detach(), temperature)
+        ctx.save_for_backward(gradient)
+        return to_first, to_second
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_to_first: Tensor, d_to_second: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,) = ctx.saved_tensors
+        return d_to_first[:, None] * gradient, -d_to_second[:, None] * gradient, None

@@ -62,12 +62,6 @@ def accumulate_(gradient: Tensor, table: Tensor, part: Contribution) -> None:
     gradient.index_add_(0, rows, values)
 
 
-def backward_both_(gradient: Tensor, table: Tensor, part: Contribution) -> Tensor:
-    """`accumulate_`; returns the gradient of the part's queries."""
-    accumulate_(gradient, table, part)
-    return backward_query(part.kind, part.query, table, part.index, part.scores, part.d_scores)
-
-
 def contrast(scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Losses [b] of positives scores[:, 0] against their negatives, and d losses / d scores [b, 1 + n].
 
@@ -79,6 +73,29 @@ def contrast(scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     losses = (F.softplus(-positive) + (weight * F.softplus(negative)).sum(-1)) / 2
     d_positive, d_negative = -torch.sigmoid(-positive), weight * torch.sigmoid(negative)
     return losses, torch.cat((d_positive[:, None], d_negative), -1) / 2
+
+
+def contrast_rows(
+    kind: Similarity, query: Tensor, table: Tensor, index: Tensor, margin: float, temperature: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`contrast` of margin + similarity [b, n], the first candidate true: losses [b], similarities [b, n],
+    and the losses' gradients by similarities [b, n] and by queries [b, w]."""
+    scores = forward(kind, query, table, index)
+    losses, d_scores = contrast(scores + margin, temperature)
+    return losses, scores, d_scores, backward_query(kind, query, table, index, scores, d_scores)
+
+
+def distil(first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    """What two models teach each other by scores [b, n]: KL(q || p) [b], KL(p || q) [b], and a gradient.
+
+    p and q are the softmaxes of `first / temperature` and `second / temperature`. The gradient [b, n] is
+    `(p - q) / temperature`: of KL(q || p) in `first` with q taken as constant, and, negated, of KL(p || q)
+    in `second` with p taken as constant.
+    """
+    log_p, log_q = ((scores / temperature).log_softmax(-1) for scores in (first, second))
+    p, q = log_p.exp(), log_q.exp()
+    to_first, to_second = (q * (log_q - log_p)).sum(-1), (p * (log_p - log_q)).sum(-1)
+    return to_first, to_second, (p - q) / temperature
 
 
 def philox(key: Tensor, counter: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -186,3 +203,23 @@ def sgd_(table: Tensor, gradient: Tensor, turn: Turn, rate: float) -> None:
     for rows, _ in _ranges(turn):
         table[rows] -= rate * gradient[rows]
     gradient.zero_()
+
+
+def quantise(values: Tensor, scale: Tensor, most: int, per_byte: int) -> Tensor:
+    """Rows [n, w] as whole multiples of their scale [n], at most `most` of it: uint8 [n, ⌈w / per_byte⌉].
+
+    A byte holds the digits `q + most` of so many numbers in base `2 most + 1`, the first as the lowest.
+    """
+    digits = values.div(scale[:, None]).round_().nan_to_num_(most).clamp_(-most, most).add_(most)
+    digits = F.pad(digits.to(torch.uint8), (0, -values.shape[1] % per_byte)).unflatten(1, (-1, per_byte))
+    packed = digits[..., -1]
+    for place in range(per_byte - 2, -1, -1):
+        packed = packed * (2 * most + 1) + digits[..., place]
+    return packed
+
+
+def restored(packed: Tensor, scale: Tensor, most: int, per_byte: int, width: int) -> Tensor:
+    """Float32 rows [n, width] of what `quantise` made."""
+    base = 2 * most + 1
+    digits = torch.stack([packed // base**place % base for place in range(per_byte)], -1).flatten(1)
+    return digits[:, :width].float().sub_(most).mul_(scale[:, None])

@@ -9,12 +9,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from fedkge.exchange.codec import Codec
 from fedkge.exchange.rows import Memory, Rows, Update
 from fedkge.exchange.select import Selection
 from fedkge.graphs.graph import Axis, Federation, Graph, Ids
 from fedkge.models import Model, Tables
 from fedkge.registry import Registry
-from fedkge.training import Batch, BySite, Trainer
+from fedkge.training import Batch, BySite, Factoring, Trainer
 
 METHODS: Registry[Method] = Registry("method", "fedkge.methods")
 
@@ -36,6 +37,7 @@ class Site:
     shared: Mapping[Axis, Shared]
     kept: Mapping[Axis, Memory]  # axis -> name -> [rows, width]: see `Method.keeps`
     memory: Memory = field(default_factory=dict)  #: anything else that lasts from round to round
+    dials: Memory = field(default_factory=dict)  # name -> [1]: see `Method.dials`
 
     def read(self, axis: Axis) -> Rows:
         """The rows that the site shares."""
@@ -84,6 +86,7 @@ class Hub:
     ids: dict[str, Mapping[Axis, Tensor]] = field(default_factory=dict)  # site -> int64, strictly increasing
     sizes: dict[Axis, int] = field(default_factory=dict)  # ids are below these numbers
     memory: Memory = field(default_factory=dict)
+    totals: dict[str, Mapping[Axis, int]] = field(default_factory=dict)  # site -> see `Method.counts`
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +131,18 @@ class Method:
     keeps: ClassVar[tuple[str, ...]] = ()  #: names of tables of the shape of each shared one, in `Site.kept`
     penalises: ClassVar[bool] = False  #: whether `penalty` is added to every step's loss
     together: ClassVar[bool] = True  #: all sites stop at one round; else each by its own validation
+    watches: ClassVar[tuple[str, ...]] = ()  #: views that are validated too; one that improves counts
     restart: bool = False  #: begin every round with a new optimiser
 
     @property
     def shares(self) -> tuple[Axis, ...]:
         """Whose rows travel."""
         return ()
+
+    @property
+    def counts(self) -> bool:
+        """Whether sites tell the hub how many rows, shared or not, their shared tables have."""
+        return False
 
     def embedding(self, model: Model) -> Model:
         """The model that sites train; a method may make it smaller."""
@@ -156,8 +165,16 @@ class Method:
         """A second model that each site trains beside its own."""
         return None
 
-    def objective(self, trainer: Trainer, tables: Tables, batch: Batch) -> Tensor:
-        """The losses [b] of a batch, possibly of several sites, whose tables are laid one after another."""
+    @property
+    def dials(self) -> tuple[str, ...]:
+        """Names of numbers that the hub tells a site before it trains, and that `objective` reads."""
+        return ()
+
+    def objective(self, trainer: Trainer, tables: Tables, batch: Batch, dials: Memory) -> Tensor:
+        """The losses [b] of a batch, possibly of several sites, whose tables are laid one after another.
+
+        `dials` have a number per site, [s]; `batch.site` says whose is whose.
+        """
         return trainer.objective(tables, batch)
 
     def penalty(self, rows: Tensor, kept: Memory, by_site: BySite) -> Tensor:
@@ -167,12 +184,23 @@ class Method:
         """
         return rows.new_zeros(len(by_site.sizes))
 
+    def factoring(self) -> Factoring | None:
+        """How the last epoch of a round trains shared rows as factors of their change, if it does.
+
+        Changes are counted from the kept table "received", which the method then keeps.
+        """
+        return None
+
     def publish(self, site: Site) -> Update:
         """What leaves the site after training."""
         return {axis: site.read(axis) for axis in self.shares}
 
     def selection(self, given: Selection) -> Selection:
         """Which rows travel; a method may insist on a selection of its own."""
+        return given
+
+    def coding(self, given: Codec) -> Codec:
+        """How rows are written; a method may insist on a codec of its own."""
         return given
 
     # At the hub.
@@ -184,17 +212,33 @@ class Method:
         """What one site is told: personal, and computed when it is asked next."""
         return {}
 
+    def dialled(self, hub: Hub, site: str) -> Mapping[str, float]:
+        """What a site's `dials` are set to."""
+        return {}
+
+    def validated(self, hub: Hub, round: int, mrr: float, views: Mapping[str, float]) -> None:
+        """Hear what was validated, over all sites: of the tables that are measured, and of `watches`."""
+
+    def notes(self, hub: Hub) -> Mapping[str, Tensor]:
+        """What a reader should see of the round just closed: numbers [s, s] between sites, in their order."""
+        return {}
+
     # What is measured.
 
     @property
     def measures_answer(self) -> bool:
-        """Whether `measured` needs the hub's answer of the same round."""
+        """Whether `measured` or `views` needs the hub's answer of the same round."""
+        return False
+
+    @property
+    def keeps_answer(self) -> bool:
+        """Whether `views` needs the answer of the round whose tables were kept."""
         return False
 
     def measured(self, site: Site, answer: Update) -> Tables:
         """The tables that are validated and kept: by default the site's own, as they are after training."""
         return site.tables
 
-    def views(self, kept: Tables) -> Mapping[str, Tables]:
-        """Tables that are measured on test too, by name, made from those that were kept."""
+    def views(self, site: Site, answer: Update) -> Mapping[str, Tables]:
+        """Tables that are measured on test too, by name, of a site whose tables are those that were kept."""
         return {}

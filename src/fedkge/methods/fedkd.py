@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from fedkge.errors import ConfigError
-from fedkge.methods.base import METHODS, Companion
+from fedkge.exchange.rows import Memory, Update
+from fedkge.kernels import distil
+from fedkge.methods.base import METHODS, Companion, Site
 from fedkge.methods.fedep import FedEP
 from fedkge.models import Model, Tables
 from fedkge.training import Batch, Trainer
@@ -32,21 +34,15 @@ class FedKD(FedEP):
             raise ConfigError(f"method.small: expected 1 to {model.dim}, the model's dim, got {self.small}")
         return Companion(replace(model, dim=self.small), restart=self.restart)
 
-    def objective(self, trainer: Trainer, tables: Tables, batch: Batch) -> Tensor:
+    def objective(self, trainer: Trainer, tables: Tables, batch: Batch, dials: Memory) -> Tensor:
         assert tables.companion is not None
         large, small = (
             one.scores(batch.anchor, batch.relation, batch.index, batch.side)
             for one in (tables, tables.companion)
         )
         own = trainer.losses(large) + trainer.losses(small)
-        return own + (taught(small, large) + taught(large, small)) / own.detach()
+        to_large, to_small = distil(large, small)
+        return own + (to_large + to_small) / own.detach()
 
-    def views(self, kept: Tables) -> Mapping[str, Tables]:
-        assert kept.companion is not None
-        return {"small": kept.companion}
-
-
-def taught(pupil: Tensor, teacher: Tensor) -> Tensor:
-    """`KL(teacher || pupil)` [b] of the softmaxes over candidates; the teacher is not moved."""
-    log_t, log_p = teacher.detach().log_softmax(-1), pupil.log_softmax(-1)
-    return (log_t.exp() * (log_t - log_p)).sum(-1)
+    def views(self, site: Site, answer: Update) -> Mapping[str, Tables]:
+        return {"small": site.traded}

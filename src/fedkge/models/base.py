@@ -77,6 +77,11 @@ class Model(ABC):
         """Whether candidates depend on the relation."""
         return False
 
+    @property
+    def offset(self) -> float | None:
+        """What `finish` adds to every similarity; None if it does something else."""
+        return 0.0
+
     def finish(self, similarity: Tensor, relation: Tensor) -> Tensor:
         """Scores `[..., n]` from similarities `[..., n]` and relation rows `[..., width]`."""
         return similarity
@@ -116,6 +121,10 @@ class Distance(Model):
 
     def initial(self, uniform: Tensor, axis: Axis) -> Tensor:
         return uniform.mul(2 * self.range).sub_(self.range)
+
+    @property
+    def offset(self) -> float | None:
+        return self.margin
 
     def finish(self, similarity: Tensor, relation: Tensor) -> Tensor:
         return self.margin + similarity

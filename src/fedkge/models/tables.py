@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fedkge import randomness
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import Contribution, Similarity, backend, similarity
+from fedkge.kernels import Contribution, Similarity, backend, contrast, similarity
 from fedkge.kernels.reference import compare
 from fedkge.models.base import Model, Side
 
@@ -35,13 +35,10 @@ class Gradient:
 
     def add_pairs(self, part: Contribution) -> Tensor:
         """`add`, and the gradient of the part's queries."""
-        kernels = backend(self.table.device)
-        if self.dense is not None:
-            return kernels.backward_both_(self.dense, self.table, part)
-        self._parts.append(part)
-        return kernels.backward_query(
-            part.kind, part.query, self.table, part.index, part.scores, part.d_scores
-        )
+        factors = (part.query, self.table, part.index, part.scores, part.d_scores)
+        d_query = backend(self.table.device).backward_query(part.kind, *factors)
+        self.add(part)  # after it: on a CPU the table is still in the cache, sums would push it out
+        return d_query
 
     def add_rows(self, ids: Tensor, values: Tensor) -> None:
         self.add(_rows(ids, values))
@@ -66,6 +63,11 @@ class Gradient:
 
 def _cat(tensors: Sequence[Tensor]) -> Tensor:
     return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
+
+
+def _pairs(kind: Similarity, query: Tensor, index: Tensor, scores: Tensor, d_scores: Tensor) -> Contribution:
+    none = index.new_empty(0), query.new_empty(0, query.shape[1])
+    return Contribution(kind, query, index, scores, d_scores, *none)
 
 
 def _rows(ids: Tensor, values: Tensor) -> Contribution:
@@ -167,6 +169,18 @@ class Tables:
             similar = similarity(self.model.similarity, query, self.entities, index)
         return self.model.finish(similar, r)
 
+    def contrast(
+        self, anchor: Tensor, relation: Tensor, index: Tensor, side: Side, temperature: float
+    ) -> Tensor:
+        """`kernels.contrast` of `scores`: in one pass over the candidates where the model allows it."""
+        margin, trained = self.model.offset, Axis.ENTITY in self.gradients and torch.is_grad_enabled()
+        if margin is None or self.model.projects or not trained:
+            return contrast(self.scores(anchor, relation, index, side), temperature)
+        query = self.model.query(self.rows(Axis.ENTITY, anchor), self.rows(Axis.RELATION, relation), side)
+        arguments = (query, self.entities, index, self.model.similarity, margin, temperature)
+        losses = _ContrastRows.apply(*arguments, self.gradients[Axis.ENTITY])  # type: ignore[no-untyped-call]
+        return cast(Tensor, losses)
+
     def _projected(self, query: Tensor, relation: Tensor, index: Tensor) -> Tensor:
         """Candidates as each row's relation sees them, some queries at a time, computed again going back.
 
@@ -253,7 +267,32 @@ class _Compare(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_scores: Tensor) -> tuple[Tensor | None, ...]:
         query, index, scores = ctx.saved_tensors
-        query, d_scores = query.detach(), d_scores.contiguous()
-        none = query.new_empty(0, query.shape[1])
-        part = Contribution(ctx.kind, query, index, scores, d_scores, index.new_empty(0), none)
+        part = _pairs(ctx.kind, query.detach(), index, scores, d_scores.contiguous())
         return ctx.gradient.add_pairs(part), None, None, None, None
+
+
+class _ContrastRows(torch.autograd.Function):
+    """Contrast of indexed similarities; each loss depends on one query, so its gradient is there already."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        table: Tensor,
+        index: Tensor,
+        kind: Similarity,
+        margin: float,
+        temperature: float,
+        gradient: Gradient,
+    ) -> Tensor:
+        losses, *factors = backend(table.device).contrast_rows(kind, query, table, index, margin, temperature)
+        ctx.save_for_backward(query, index, *factors)
+        ctx.kind, ctx.gradient = kind, gradient
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, d_losses: Tensor) -> tuple[Tensor | None, ...]:
+        query, index, scores, d_scores, d_query = ctx.saved_tensors
+        each = d_losses[:, None]
+        ctx.gradient.add(_pairs(ctx.kind, query.detach(), index, scores, d_scores * each))
+        return d_query * each, None, None, None, None, None, None

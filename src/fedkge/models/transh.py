@@ -46,6 +46,10 @@ class TransH(Distance):
         d = self.block(relation, Axis.RELATION, "vector")
         return self.project(anchor, relation) + (d if side is Side.TAIL else -d)
 
+    @property
+    def offset(self) -> None:
+        return None
+
     def finish(self, similarity: Tensor, relation: Tensor) -> Tensor:
         return self.margin + (similarity if self.norm == 1 else -similarity.square())
 

@@ -37,6 +37,10 @@ class TransM(Distance):
         r = self.block(relation, Axis.RELATION, "vector")
         return anchor + r if side is Side.TAIL else anchor - r
 
+    @property
+    def offset(self) -> None:
+        return None
+
     def finish(self, similarity: Tensor, relation: Tensor) -> Tensor:
         return self.margin + self.block(relation, Axis.RELATION, "weight").detach() * similarity
 

@@ -62,6 +62,10 @@ class TransR(Distance):
         r = self.block(relation, Axis.RELATION, "vector")
         return self.project(anchor, relation) + (r if side is Side.TAIL else -r)
 
+    @property
+    def offset(self) -> None:
+        return None
+
     def finish(self, similarity: Tensor, relation: Tensor) -> Tensor:
         return self.margin + (similarity if self.norm == 1 else -similarity.square())
 

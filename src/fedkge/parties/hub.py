@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from fedkge.exchange.select import Selection
 from fedkge.graphs.graph import Axis
 from fedkge.methods import Hub, Method
 from fedkge.parties.base import Participation, Plan
+from fedkge.parties.notes import noted, totals
 from fedkge.randomness import key
 from fedkge.training import Stopping
 
@@ -59,6 +60,7 @@ class HubParty:
         self.round = 0  # the last that was closed, or is open
         self.phase = "join"
         self.metrics: dict[str, dict[str, Any]] = {}  # site -> whose statements -> metrics, the latest
+        self.views: dict[str, dict[str, Any]] = {view: {} for view in method.watches}  # the same of each
         self.taken: dict[str, int] = {}  # to be told: the round of a site's last upload if used, else 0
         self.news: dict[str, int] = {}  # the same of late uploads, to be told from the next round on
         self.best: set[str] = set()  # whose last measured tables are its best, and do not know it yet
@@ -105,6 +107,8 @@ class HubParty:
         if self.phase != "join":
             return self._refuse(site, envelope.round, "joins a federation that has begun")
         self.hub.ids[site] = checked({axis: envelope.body[f"{axis}.ids"] for axis in self.method.shares})
+        if self.method.counts:
+            self.hub.totals[site] = totals(site, envelope.note, self.hub.ids[site])
         if len(self.hub.ids) < len(self.sites):
             return []
         self._number()
@@ -174,9 +178,10 @@ class HubParty:
                 a: self._chosen(site, a, rows) for a, rows in self.method.answer(self.hub, site).items()
             }
         self.holds.discard(site)
-        return Envelope(
-            HUB, site, kind, self.round, self.lines[site].encode(update, self.round), self._note(site)
-        )
+        note = self._note(site)
+        if kind == "train" and self.method.dials:
+            note["dials"] = dict(self.method.dialled(self.hub, site))
+        return Envelope(HUB, site, kind, self.round, self.lines[site].encode(update, self.round), note)
 
     def _chosen(self, site: str, axis: Axis, rows: Rows) -> Rows:
         tie = key(self.plan.seed, site, axis, self.round, "ties")
@@ -251,9 +256,12 @@ class HubParty:
         if envelope.round != self.round or self.phase != "measure" or envelope.sender in self.stopped:
             return []
         self._heard.add(envelope.sender)
-        found = envelope.note.get("metrics")
-        if isinstance(found, Mapping) and found and all(map(are_metrics, found.values())):
+        found, views = envelope.note.get("metrics"), envelope.note.get("views", {})
+        watched = isinstance(views, Mapping) and views.keys() == self.views.keys()
+        if watched and _by_site(found) and all(map(_by_site, views.values())):
             self.metrics[envelope.sender] = dict(found)
+            for view, of in views.items():
+                self.views[view][envelope.sender] = dict(of)
             self.lines[envelope.sender].settle(True)
             self._measured.add(envelope.sender)
         else:
@@ -264,13 +272,22 @@ class HubParty:
         """Stop together by the mean over all sites, weighed by their queries; or each by its own."""
         for name, stopping in self.stopping.items():
             sites = self._measured if name == TOGETHER else self._measured & {name}
-            of = self.metrics if name == TOGETHER else {s: self.metrics[s] for s in sites}
-            if sites and stopping.check(self.round, _mrr(of)):
+            of = self.metrics.keys() if name == TOGETHER else sites
+            if sites and stopping.check(self.round, _mrr(self.metrics, of), self._watched(of)):
                 self.best |= sites
+        mrr, views = _mrr(self.metrics, self.metrics), self._watched(self.metrics)
+        if self._measured:
+            self.method.validated(self.hub, self.round, mrr, views)
         found = {view: m for site in sorted(self._measured) for view, m in self.metrics[site].items()}
-        event = {"event": "evaluate", "round": self.round, "split": "valid", "sites": found}
-        self.events.append({**event, "mrr": _mrr(self.metrics)})
+        event = {"event": "evaluate", "round": self.round, "split": "valid", "sites": found, "mrr": mrr}
+        self.events.append(
+            event | ({"views": views} if views else {}) | noted(self.sites, self.method.notes(self.hub))
+        )
         return self._advance()
+
+    def _watched(self, sites: Iterable[str]) -> dict[str, float]:
+        """What else was validated: view -> MRR over these sites."""
+        return {view: _mrr(found, sites) for view, found in self.views.items()}
 
     def _finished(self, site: str) -> bool:
         return self.stopping[TOGETHER if self.method.together else site].done
@@ -282,7 +299,7 @@ class HubParty:
     # What lasts
 
     def _plain(self) -> dict[str, Any]:
-        names = ("round", "metrics", "taken", "void")
+        names = ("round", "metrics", "views", "taken", "void")
         sets = {name: sorted(getattr(self, name)) for name in ("best", "holds", "stopped")}
         stopping = {name: asdict(stopping) for name, stopping in self.stopping.items()}
         return deepcopy({**{name: getattr(self, name) for name in names}, **sets, "stopping": stopping})
@@ -297,7 +314,7 @@ class HubParty:
 
     def load_state(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
         """Before anyone has joined."""
-        for name in ("round", "metrics", "taken", "void", "news"):
+        for name in ("round", "metrics", "views", "taken", "void", "news"):
             setattr(self, name, deepcopy(plain[name]))
         for name in ("best", "holds", "stopped"):
             setattr(self, name, set(plain[name]))
@@ -309,5 +326,10 @@ class HubParty:
                 self._late[site] = late
 
 
-def _mrr(metrics: Mapping[str, Mapping[str, Mapping[str, float]]]) -> float:
-    return combined(m for views in metrics.values() for m in views.values())["mrr"]
+def _mrr(metrics: Mapping[str, Mapping[str, Mapping[str, float]]], sites: Iterable[str]) -> float:
+    return combined(m for site in sites for m in metrics[site].values())["mrr"]
+
+
+def _by_site(found: Any) -> TypeGuard[Mapping[str, Any]]:
+    """Whether something that a site sent is metrics, by whose statements."""
+    return isinstance(found, Mapping) and bool(found) and all(map(are_metrics, found.values()))

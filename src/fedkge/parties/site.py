@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import torch
@@ -42,14 +43,17 @@ class SiteParty:
         widths = {axis: site.traded.table(axis).shape[1] for axis in method.shares}
         self.line = line(codec, self.announced, widths, hub=False)
         self.held: Update = {}  # an answer that came to be measured, for the next turn
+        self.told: Update = {}  # the answer of the round whose tables are kept
         self.uploaded = 0  # the round of the last upload
         method.prepare(site)
         self.choice = Choice(selection, method.publish(site))
 
     def open(self) -> list[Envelope]:
-        """Announce which rows the site shares; no value leaves it."""
+        """Announce which rows the site shares, and where these count how many it has; no value leaves it."""
         ids = {f"{axis}.ids": ids for axis, ids in self.announced.items()}
-        return [Envelope(self.id, HUB, "join", 0, ids)]
+        totals = {str(axis): len(self.site.traded.table(axis)) for axis in self.announced}
+        note = {"totals": totals} if self.method.counts else {}
+        return [Envelope(self.id, HUB, "join", 0, ids, note)]
 
     def receive(self, envelope: Envelope) -> list[Envelope]:
         if envelope.kind == "train":
@@ -60,8 +64,7 @@ class SiteParty:
         if envelope.kind == "measure":
             if envelope.body:
                 self.held = self.line.decode(envelope.body, envelope.round)
-            metrics = self.measure(self.method.measured(self.site, self.held))
-            return [Envelope(self.id, HUB, "metrics", envelope.round, note={"metrics": metrics})]
+            return [Envelope(self.id, HUB, "metrics", envelope.round, note=self._measure())]
         if envelope.kind == "stop":
             return []
         raise FedkgeError(f"{self.id}: a message of unknown kind {envelope.kind!r} from {envelope.sender}")
@@ -72,6 +75,7 @@ class SiteParty:
     def begin(self, envelope: Envelope) -> None:
         """Adopt what came now, or what came to be measured."""
         self._heed(envelope.note)
+        self._dial(envelope.note.get("dials", {}))
         answer = self.line.decode(envelope.body, envelope.round) if envelope.body else self.held
         self.method.adopt(self.site, answer)
         self.held = {}
@@ -81,6 +85,24 @@ class SiteParty:
         update = self.choice.up(self.method.publish(self.site), round)
         return Envelope(self.id, HUB, "upload", round, self.line.encode(update, round))
 
+    def views(self) -> Mapping[str, Tables]:
+        """What else is measured of what was kept, by name."""
+        return self.method.views(replace(self.site, tables=self.best), self.told)
+
+    def _measure(self) -> dict[str, Any]:
+        note: dict[str, Any] = {"metrics": self.measure(self.method.measured(self.site, self.held))}
+        if self.method.watches:
+            views = self.method.views(self.site, self.held)
+            note["views"] = {name: self.measure(views[name]) for name in self.method.watches}
+        return note
+
+    def _dial(self, told: Mapping[str, float]) -> None:
+        if told.keys() != self.site.dials.keys():
+            found, expected = sorted(told), sorted(self.site.dials)
+            raise FedkgeError(f"{self.id}: the hub sets {found}, expected {expected}; another method?")
+        for name, dial in self.site.dials.items():
+            dial.fill_(told[name])
+
     def _heed(self, note: Mapping[str, Any]) -> None:
         """The hub says which upload it took last, and whether what was measured last is the best."""
         if "taken" in note:
@@ -88,17 +110,19 @@ class SiteParty:
                 remembers.settle(note["taken"] == self.uploaded)
         if note.get("best"):
             self.best.copy_(self.method.measured(self.site, self.held))
+            self.told = self.held if self.method.keeps_answer else {}
 
     def state(self) -> dict[str, Tensor]:
         """What the site keeps besides its tables."""
         memory = {f"memory.{name}": tensor for name, tensor in self.site.memory.items()}
         sent = {f"sent.{name}": tensor for name, tensor in self.line.memory().items()}
         sent |= {f"chosen.{name}": tensor for name, tensor in self.choice.memory().items()}
-        return {**named("held", self.held), **memory, **sent, "uploaded": torch.tensor(self.uploaded)}
+        answers = {**named("held", self.held), **named("told", self.told)}
+        return {**answers, **memory, **sent, "uploaded": torch.tensor(self.uploaded)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         self.site.memory.update(under("memory", state))
         self.line.load(under("sent", state))
         self.choice.load(under("chosen", state))
-        self.held = update_under("held", state)
+        self.held, self.told = update_under("held", state), update_under("told", state)
         self.uploaded = int(state["uploaded"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from html import escape
@@ -28,11 +28,15 @@ LOGO = (
 
 
 def write_report(runs: Sequence[Run], path: Path, reference: str | None = None) -> None:
-    """Write the page whole or not at all; only an earlier report is replaced.
+    """Write the page about runs.
 
     `reference` names the experiment whose convergence others are compared with, as `reference_rows` takes it.
     """
-    content = render(runs, reference)
+    write_page(render(runs, reference), path)
+
+
+def write_page(content: str, path: Path) -> None:
+    """Write a page whole or not at all; only an earlier page of ours is replaced."""
     draft = path.with_name(f".{path.name}.part")
     try:
         if path.exists() and not _is_report(path):
@@ -53,16 +57,24 @@ def _is_report(path: Path) -> bool:
 
 def render(runs: Sequence[Run], reference: str | None = None) -> str:
     """The page as text; the same run folders give the same page."""
-    script = _plotly()
     canvas = Canvas()
     parts = sections(runs, canvas, reference)
+    groups = experiments(runs)
+    header = f"""<p class="soft">{_subtitle(groups)}</p>
+<p class="finding">{finding(groups)}</p>
+{notices(groups)}
+{cards(groups)}"""
+    return document(_title(groups), header, parts, canvas)
+
+
+def document(title: str, header: str, parts: Mapping[str, str], canvas: Canvas) -> str:
+    """A page of our look: `header` under its title, then `parts` (heading -> HTML) with plots of `canvas`."""
+    script = _plotly()
     links = "".join(f'<li><a href="#s{i}">{escape(title)}</a></li>' for i, title in enumerate(parts))
     body = "".join(
         f'<section id="s{i}" aria-labelledby="h{i}"><h2 id="h{i}">{escape(title)}</h2>{content}</section>'
         for i, (title, content) in enumerate(parts.items())
     )
-    groups = experiments(runs)
-    title = _title(groups)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -77,10 +89,7 @@ def render(runs: Sequence[Run], reference: str | None = None) -> str:
 <header>
 <div class="brand">{LOGO}<span>fedkge report</span></div>
 <h1>{escape(title)}</h1>
-<p class="soft">{_subtitle(groups)}</p>
-<p class="finding">{finding(groups)}</p>
-{notices(groups)}
-{cards(groups)}
+{header}
 <nav aria-label="Contents"><ul>{links}</ul></nav>
 </header>
 <main>

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from math import isfinite
 from pathlib import Path
@@ -57,11 +57,20 @@ class Round:
 
 
 @dataclass(frozen=True)
+class Between:
+    """A number for every two sites, as a method notes them."""
+
+    sites: Sequence[str]
+    values: Sequence[Sequence[float]]  # [s][s], the row's site towards the column's
+
+
+@dataclass(frozen=True)
 class Validation:
     """One look at the validation statements of the sites that still train."""
 
     mrr: float  #: over these sites
     sites: Mapping[str, Mapping[str, float]]  # site -> metrics
+    notes: Mapping[str, Between] = field(default_factory=dict)  #: what the method says about the round
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fedkge.reports import curves, plots, tables
 from fedkge.reports.baseline import alone
+from fedkge.reports.between_section import between_sites
 from fedkge.reports.canvas import Canvas
 from fedkge.reports.details import time_row
 from fedkge.reports.experiments import Experiment, experiments, foremost
@@ -24,6 +25,7 @@ from fedkge.reports.markup import (
     table,
     words,
 )
+from fedkge.reports.privacy import privacy
 from fedkge.reports.reference_section import convergence
 from fedkge.reports.run import Run
 from fedkge.reports.seeds import each_seed_rows
@@ -58,8 +60,10 @@ def sections(runs: Sequence[Run], page: Canvas, reference: str | None = None) ->
         "Sweep": sweep(page, runs),
         "Sites: alone and together" if compared else "Results by site": _by_site(page, runs, groups),
         "Training": _training(page, drawn, len(groups)),
+        "Between sites": between_sites(page, drawn),
         "Traffic": traffic(page, groups, drawn),
         "What it takes to converge": "" if reference is None else convergence(page, runs, reference),
+        "Privacy": privacy(page, runs),
         "What the sites hold": holdings(page, runs),
         "Time": _time(page, groups),
         "Configuration": configuration(groups),
@@ -75,6 +79,7 @@ def _results(runs: Sequence[Run], groups: Sequence[Experiment]) -> str:
         Column("run", "Run", words),
         *([Column("seeds", "Seeds", count)] if several else []),
         *METRICS,
+        *_beside(runs),
         ROUNDS,
         KEPT,
         Column("bytes", "Sent", size, "to the hub and to sites, over all rounds"),
@@ -129,8 +134,14 @@ def _compared(runs: Sequence[Run], groups: Sequence[Experiment]) -> str:
 
 
 def _own(run: Run) -> str:
-    columns = [Column("site", "Site", words), *METRICS, KEPT]
+    columns = [Column("site", "Site", words), *METRICS, *_beside([run]), KEPT]
     return table(tables.own_rows(run), columns, PROTOCOL, last_is_total=True)
+
+
+def _beside(runs: Sequence[Run]) -> list[Column]:
+    """The other tables that methods have measured, as FedLU's global ones."""
+    hint = "of a second table that the method measures, at the same round"
+    return [Column(f"{view}_mrr", f"MRR, {view}", share, hint, 1) for view in tables.views(runs)]
 
 
 def _training(page: Canvas, groups: Sequence[Experiment], of: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedkge.reports.run import Round, Traffic, Validation
+from fedkge.reports.run import Between, Round, Traffic, Validation
 
 
 @dataclass
@@ -73,4 +73,12 @@ class Story:
     def _evaluate(self, event: Mapping[str, Any]) -> None:
         if event["split"] == "valid":
             sites = {site: dict(metrics) for site, metrics in event["sites"].items()}
-            self.validations[int(event["round"])] = Validation(float(event["mrr"]), sites)
+            notes = {name: _between(found) for name, found in event.get("notes", {}).items()}
+            self.validations[int(event["round"])] = Validation(float(event["mrr"]), sites, notes)
+
+
+def _between(found: Mapping[str, Any]) -> Between:
+    sites, values = list(found["sites"]), [[float(value) for value in row] for row in found["values"]]
+    if {len(values), *map(len, values)} != {len(sites)}:
+        raise ValueError(f"numbers between {len(sites)} sites that are not {len(sites)} rows of as many")
+    return Between(sites, values)

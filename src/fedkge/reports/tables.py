@@ -24,6 +24,8 @@ def metric_rows(runs: Sequence[Run]) -> list[Row]:
         for metric in METRICS:
             row |= told(metric, group.test(metric), several)
         row |= told("tail_mrr", group.test(split="test_tail"), several)
+        for view in views(runs):
+            row |= told(f"{view}_mrr", group.test(split=f"test_{view}"), several)
         spent = [time_row(run) for run in group.runs]
         row |= {
             "rounds": mean(run.last_round for run in group.runs),
@@ -84,8 +86,17 @@ def own_rows(run: Run) -> list[Row]:
             **{metric: test.get(metric) for metric in METRICS},
         }
         kept = max(run.kept.values(), default=None) if site is None else run.kept.get(site)
-        rows.append({**row, "tail_mrr": tail.get("mrr"), "best_round": kept})
+        beside = {f"{view}_mrr": run.metrics(f"test_{view}", site).get("mrr") for view in views([run])}
+        rows.append({**row, "tail_mrr": tail.get("mrr"), **beside, "best_round": kept})
     return rows
+
+
+def views(runs: Iterable[Run]) -> list[str]:
+    """What else methods have measured on test, besides the tables that a run is judged by."""
+    splits = dict.fromkeys(split for run in runs for split in (run.summary or {}).get("metrics", {}))
+    return [
+        split.removeprefix("test_") for split in splits if split.startswith("test_") and split != "test_tail"
+    ]
 
 
 def against(group: Experiment) -> str:

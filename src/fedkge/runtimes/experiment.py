@@ -122,7 +122,9 @@ class Experiment:
         if self.rounds < 1:
             raise ConfigError(f"rounds: expected at least 1, got {self.rounds}")
         self.method.selection(self.select)  # refuses what does not go together
-        if self.method.penalises and OPTIMIZERS[self.trainer.optimizer].rows_only:
+        self.method.coding(self.codec)
+        whole_tables = self.method.penalises or self.method.factoring() is not None
+        if whole_tables and OPTIMIZERS[self.trainer.optimizer].rows_only:
             whole = ", ".join(name for name, kind in OPTIMIZERS.items() if not kind.rows_only)
             raise ConfigError(
                 f"trainer.optimizer: {self.trainer.optimizer} steps touched rows alone, the method holds "
@@ -138,6 +140,11 @@ class Experiment:
     def selection(self) -> Selection:
         """Which rows travel: what was asked for, or what the method insists on."""
         return self.method.selection(self.select)
+
+    @property
+    def coding(self) -> Codec:
+        """How rows are written: as was asked for, or as the method insists."""
+        return self.method.coding(self.codec)
 
     @classmethod
     def parse(cls, config: Mapping[str, Any]) -> Experiment:

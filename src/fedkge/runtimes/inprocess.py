@@ -70,13 +70,13 @@ class Federated:
         self.hub = HubParty(
             method,
             self.members,
-            experiment.codec,
+            experiment.coding,
             experiment.selection,
             widths,
             self.participation,
             plan,
         )
-        numbers = {axis: experiment.codec.numbers(widths[axis]) for axis in method.shares}
+        numbers = {axis: experiment.coding.numbers(widths[axis]) for axis in method.shares}
         self.record = Record(folder.journal, experiment.rounds, numbers)
         self.traffic, self.clock = self.record.traffic, self.record.clock
         self._warn()
@@ -107,7 +107,7 @@ class Federated:
         fit = partial(self._fit, stack, [name])
         site = stack.sites[name]
         one = self.experiment
-        return SiteParty(one.method, site, one.codec, one.selection, stack.bests[name], fit, measure)
+        return SiteParty(one.method, site, one.coding, one.selection, stack.bests[name], fit, measure)
 
     def _fit(self, stack: Stack, names: Sequence[str], round: int) -> None:
         before = self.clock.seconds["train"]
@@ -231,7 +231,7 @@ class Federated:
         views: dict[str, dict[str, Any]] = {}
         with self.clock.spending("evaluate"):
             for name, stack in self.stack_of.items():
-                for view, tables in self.experiment.method.views(stack.bests[name]).items():
+                for view, tables in self.sites[name].views().items():
                     views.setdefault(view, {}).update(stack.measure(name, tables, Split.TEST))
         return views
 

@@ -18,7 +18,7 @@ from fedkge.models import Side, Tables
 from fedkge.randomness import name_keys
 from fedkge.runtimes.experiment import Experiment
 from fedkge.runtimes.summary import SiteMetrics
-from fedkge.training import BySite, Corpus, Training
+from fedkge.training import BySite, Changes, Corpus, Training
 
 CACHE = 8 << 20  #: bytes of entity tables that a CPU trains together
 
@@ -60,19 +60,21 @@ class Stack:
             axis: {name: torch.zeros_like(self.tables.table(axis)) for name in method.keeps}
             for axis in method.shares
         }
+        self.dials = {name: torch.zeros(len(members), device=device) for name in method.dials}
         ends = {Axis.ENTITY: corpus.entity_ends.tolist(), Axis.RELATION: corpus.relation_ends.tolist()}
-        self.training = Training(
-            trainer,
-            self.tables,
-            corpus,
-            partial(method.objective, trainer),
-            {axis: partial(self._penalty, axis) for axis in method.shares} if method.penalises else None,
-            captured,
-        )
         self.parts = {
             name: {axis: slice(([0, *ends[axis]])[number], ends[axis][number]) for axis in Axis}
             for number, name in enumerate(self.names)
         }
+        self.training = Training(
+            trainer,
+            self.tables,
+            corpus,
+            partial(method.objective, trainer, dials=self.dials),
+            {axis: partial(self._penalty, axis) for axis in method.shares} if method.penalises else None,
+            self._factored(shared),
+            captured,
+        )
         self.sites, self.bests = {}, {}
         for name, parts in self.parts.items():
             self.sites[name] = Site(
@@ -83,11 +85,24 @@ class Stack:
                     for axis in Axis
                 },
                 {axis: {k: t[parts[axis]] for k, t in kept.items()} for axis, kept in self.kept.items()},
+                dials={k: t[self.numbers[name], None] for k, t in self.dials.items()},
             )
             self.bests[name] = self.best.part(parts[Axis.ENTITY], parts[Axis.RELATION])
         self.known = {
             site: Known.from_graph(view.graph) for m in members.values() for site, view in m.views.items()
         }
+
+    def _factored(self, shared: Mapping[str, Mapping[Axis, tuple[Ids, Ids]]]) -> dict[Axis, Changes]:
+        """The rows that the method trains as factors, where it does: those that members share."""
+        how = self.experiment.method.factoring()
+        if how is None:
+            return {}
+        changes = {}
+        for axis, kept in self.kept.items():
+            rows = [np.sort(shared[name][axis][0]) + self.parts[name][axis].start for name in self.names]
+            stacked = torch.from_numpy(np.concatenate(rows)).to(self.tables.device)
+            changes[axis] = Changes(how, kept["received"], stacked)
+        return changes
 
     def _penalty(self, axis: Axis, rows: Tensor, by_site: BySite) -> Tensor:
         return self.experiment.method.penalty(rows, self.kept[axis], by_site)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from fedkge.kernels import Draw, backend
 from fedkge.models import Side, Tables
 from fedkge.training.capture import Steps
 from fedkge.training.corpus import Corpus
+from fedkge.training.factored import Changes
 from fedkge.training.stepper import Stepper
 from fedkge.training.trainer import Batch, BySite, Objective, Penalty, Trainer
 
@@ -22,7 +24,8 @@ class Training:
 
     Everything random is computed from the corpus's keys, the epoch and the step, so `state()` and the
     number of the next epoch are all that resuming needs. `penalties` are added to every step's loss, over the
-    whole tables of the sites that take it.
+    whole tables of the sites that take it. Rows that are `factored` are trained as factors of their change
+    in the last epoch of every `run`.
     """
 
     def __init__(
@@ -32,12 +35,13 @@ class Training:
         corpus: Corpus,
         objective: Objective | None = None,
         penalties: Mapping[Axis, Penalty] | None = None,
+        factored: Mapping[Axis, Changes] | None = None,
         captured: bool = True,
     ) -> None:
         self.trainer, self.tables, self.corpus = trainer, tables, corpus
         self.objective, self.penalties = objective or trainer.objective, penalties or {}
         device = tables.device
-        self.stepper = Stepper(trainer, tables, corpus, summed=tuple(self.penalties))
+        self.stepper = Stepper(trainer, tables, corpus, tuple(self.penalties), factored)
         self.steppers = {"": self.stepper}
         if tables.companion is not None:
             self.steppers["companion."] = Stepper(trainer, tables.companion, corpus, lent=self.stepper)
@@ -48,7 +52,7 @@ class Training:
         self.by_site = {axis: BySite(owner[axis], _sizes(ends[axis])) for axis in self.penalties}
         self.captures = captured and device.type == "cuda"
         self._lay_out(tuple(range(len(corpus.names))))
-        self._captured = Steps() if self.captures else None
+        self._captured = self._steps()
 
     def choose(self, sites: Sequence[int]) -> None:
         """Which sites `run` trains from now on, by their place in the corpus; at first all of them.
@@ -58,9 +62,13 @@ class Training:
         chosen = tuple(sorted(sites))
         if chosen != self.chosen:
             self._lay_out(chosen)
-            self._captured = None
-        elif self._captured is None and self.captures:
-            self._captured = Steps()
+            self._captured = {}
+        elif not self._captured:
+            self._captured = self._steps()
+
+    def _steps(self) -> dict[bool, Steps]:
+        """Steps to capture: those of rows, and those of factors; none where steps are not captured."""
+        return {factored: Steps() for factored in (False, True)} if self.captures else {}
 
     def _lay_out(self, chosen: tuple[int, ...]) -> None:
         """Where each shuffled statement stands in the schedule: by batch, then by site."""
@@ -101,11 +109,15 @@ class Training:
         self.losses.zero_()
         taken = self.stepper.steps.clone()
         with _one_thread() if self.tables.device.type == "cpu" else _deterministic(self.trainer):
-            for number in range(epoch, epoch + (epochs or self.trainer.epochs)):
+            *first, last = range(epoch, epoch + (epochs or self.trainer.epochs))
+            for number in first:
                 self._epoch(number)
+            for factored in self.stepper.factored.values():
+                factored.begin()
+            self._epoch(last, bool(self.stepper.factored))
         return self.losses / (self.stepper.steps - taken).clamp_min(1)
 
-    def _epoch(self, epoch: int) -> None:
+    def _epoch(self, epoch: int, factored: bool = False) -> None:
         turns = self.trainer.turns
         self.clock[0].fill_(0)  # a fill, not a copy: it must not wait for the device
         self.clock[1].fill_(epoch)
@@ -115,14 +127,15 @@ class Training:
                 self.schedule[side].copy_(order)
             else:
                 self.schedule[side] = order
+        step = partial(self._step, factored=True) if factored else self._step
         for count in self.counts:
             for side in turns:
-                if self._captured is None:
-                    self._step(count, side)
+                if self._captured:
+                    self._captured[factored](step, count, side)
                 else:
-                    self._captured(self._step, count, side)
+                    step(count, side)
 
-    def _step(self, count: int, side: Side) -> None:
+    def _step(self, count: int, side: Side, factored: bool = False) -> None:
         """One optimiser step on the next `count` statements; no host synchronisation."""
         turn = len(self.trainer.turns)
         batch = self._batch(count, side)
@@ -134,7 +147,7 @@ class Training:
         active = self.sizes > self.clock[0] // turn * self.trainer.batch_size
         self._penalise(active)
         for stepper in self.steppers.values():
-            stepper.step(batch, active)
+            stepper.step(batch, active, factored)
         self.clock[0] += 1
 
     def _batch(self, count: int, side: Side) -> Batch:

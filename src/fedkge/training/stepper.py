@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor
@@ -11,15 +11,17 @@ from fedkge.graphs.graph import Axis
 from fedkge.kernels import Turn
 from fedkge.models import Gradient, Tables
 from fedkge.training.corpus import Corpus
-from fedkge.training.optimizers import OPTIMIZERS
+from fedkge.training.factored import Changes, Factored
+from fedkge.training.optimizers import OPTIMIZERS, dense
 from fedkge.training.trainer import Batch, Trainer
 
 
 class Stepper:
     """Takes the steps of one `Tables`, of one site or of several laid one after another.
 
-    `summed` axes have their gradient as a whole table, for penalties to be added to. A table that another
-    stepper steps already (`lent`) gets its gradient added there.
+    `summed` axes have their gradient as a whole table, for penalties to be added to. Rows that are `factored`
+    can be stepped as factors of their change. A table that another stepper steps already (`lent`) gets its
+    gradient added there.
     """
 
     def __init__(
@@ -28,6 +30,7 @@ class Stepper:
         tables: Tables,
         corpus: Corpus,
         summed: Collection[Axis] = (),
+        factored: Mapping[Axis, Changes] | None = None,
         lent: Stepper | None = None,
     ) -> None:
         self.tables = tables
@@ -36,25 +39,38 @@ class Stepper:
         theirs = [a for a in Axis if lent is not None and tables.table(a) is lent.tables.table(a)]
         self.ends = {axis: ends for axis, ends in every.items() if axis not in theirs}
         self.optimizers = {axis: kind(tables.table(axis), trainer.lr) for axis in self.ends}
-        # A CPU computes a row's gradient where it steps the row; a GPU adds up a table of them by atomics.
-        factors = kind.from_factors and device.type == "cpu" and not tables.model.projects
+        factors = kind.from_factors and not tables.model.projects  # a row's gradient is computed to step it
         own = {axis: Gradient(tables.table(axis), kind.rows_only or factors) for axis in self.ends}
-        own |= {axis: Gradient(tables.table(axis), False) for axis in summed}
+        own |= {axis: Gradient(tables.table(axis), False) for axis in (*summed, *(factored or {}))}
         tables.gradients = own | {axis: lent.tables.gradients[axis] for axis in theirs if lent}
         self.steps = torch.zeros_like(corpus.sizes)  # [s], since the last restart
         self.owner = {
             axis: torch.searchsorted(ends, torch.arange(int(ends[-1]), device=device), right=True)
             for axis, ends in self.ends.items()
         }
+        self.factored = {
+            axis: Factored(changes, tables.table(axis), self.ends[axis], (kind, trainer.lr))
+            for axis, changes in (factored or {}).items()
+        }
         self._constrained = [
             axis for axis in self.ends if tables.model.constrain(tables.table(axis)[:1], axis) is not None
         ]
 
-    def step(self, batch: Batch, active: Tensor) -> None:
-        """One step of the active sites (bool [s]); no host synchronisation."""
+    def step(self, batch: Batch, active: Tensor, factored: bool = False) -> None:
+        """One step of the active sites (bool [s]); no host synchronisation.
+
+        With `factored`, rows that have factors follow them; the others step as ever.
+        """
         self.steps += active
         for axis, optimizer in self.optimizers.items():
-            optimizer.step(self.tables.gradients[axis], Turn(self.ends[axis], self.steps, active))
+            gradient, turn = self.tables.gradients[axis], Turn(self.ends[axis], self.steps, active)
+            held = self.factored.get(axis) if factored else None
+            if held is None:
+                optimizer.step(gradient, turn)
+            else:
+                pull = dense(gradient)[held.rows]  # before the optimiser clears it
+                optimizer.step(gradient, turn)
+                held.step(pull, active)
         touched = {Axis.ENTITY: (batch.anchor, batch.index), Axis.RELATION: (batch.relation,)}
         for axis in self._constrained:
             if self.optimizers[axis].rows_only:

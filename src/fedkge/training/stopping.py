@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import inf
 from typing import Literal
 
@@ -20,15 +21,21 @@ class Stopping:
     last: float = -inf
     last_at: int = -1
     bad: int = 0
+    beside: dict[str, float] = field(default_factory=dict)  #: the best of what else was watched
 
     def __post_init__(self) -> None:
         if self.patience < 0:
             raise ConfigError(f"patience: expected at least 0, got {self.patience}")
 
-    def check(self, at: int, value: float) -> bool:
-        """Take the value of check `at`; whether it is the best so far."""
+    def check(self, at: int, value: float, beside: Mapping[str, float] | None = None) -> bool:
+        """Take the value of check `at`; whether it is the best so far.
+
+        With patience, it is a bad check only if nothing that is watched beside it is at its best either.
+        """
         improved = value > self.best
-        worse = not improved if self.rule == "patience" else value < self.last
+        better = {k: other for k, other in (beside or {}).items() if other > self.beside.get(k, -inf)}
+        self.beside |= better
+        worse = not (improved or better) if self.rule == "patience" else value < self.last
         self.bad = self.bad + 1 if worse else 0
         if improved:
             self.best, self.best_at = value, at

@@ -89,7 +89,10 @@ class Trainer:
         return (Side.HEAD, Side.TAIL) if self.sides == "both" else (Side(self.sides),)
 
     def objective(self, tables: Tables, batch: Batch) -> Tensor:
-        return self.losses(tables.scores(batch.anchor, batch.relation, batch.index, batch.side))
+        where = batch.anchor, batch.relation, batch.index, batch.side
+        if self.loss == "margin":
+            return self.losses(tables.scores(*where))
+        return tables.contrast(*where, self.temperature if self.loss == "self-adversarial" else 0.0)
 
     def losses(self, scores: Tensor) -> Tensor:
         """The loss [b] of statements and their negatives, from scores [b, 1 + n] with the true one first."""

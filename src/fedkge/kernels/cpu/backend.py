@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Draw, Similarity, Turn
-from fedkge.kernels.cpu import grouping, losses, optimizers, sampling, similarity
+from fedkge.kernels.cpu import coding, grouping, losses, optimizers, sampling, similarity
 
 PIECES = 256  #: parts that an optimiser's rows are dealt out in
 
@@ -61,13 +61,6 @@ def accumulate_(gradient: Tensor, table: Tensor, part: Contribution) -> None:
     similarity.backward_table(*_factors(table, part), *groups, gradient.numpy(), True)
 
 
-def backward_both_(gradient: Tensor, table: Tensor, part: Contribution) -> Tensor:
-    # In this order: the table is still in the cache, and the gradient would push it out.
-    d_query = backward_query(part.kind, part.query, table, part.index, part.scores, part.d_scores)
-    accumulate_(gradient, table, part)
-    return d_query
-
-
 def _factors(table: Tensor, part: Contribution) -> tuple[object, ...]:
     arrays = map(_rows, (part.scores, part.d_scores, part.values))
     return int(part.kind), _rows(part.query), table.detach().numpy(), part.index.shape[1], *arrays
@@ -78,6 +71,26 @@ def contrast(scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     array = _rows(scores)
     losses.contrast(array, array.dtype.type(temperature), loss.numpy(), gradient.numpy())
     return loss, gradient
+
+
+def contrast_rows(
+    kind: Similarity, query: Tensor, table: Tensor, index: Tensor, margin: float, temperature: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    scores, d_scores = (torch.empty(index.shape, dtype=table.dtype) for _ in range(2))
+    loss, d_query = table.new_empty(len(query)), torch.empty(query.shape, dtype=table.dtype)
+    rows = _rows(table)
+    options = rows.dtype.type(margin), rows.dtype.type(temperature)
+    out = (x.numpy() for x in (loss, scores, d_scores, d_query))
+    similarity.contrast_rows(int(kind), _rows(query), rows, _rows(index), *options, *out)
+    return loss, scores, d_scores, d_query
+
+
+def distil(first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    arrays = _rows(first), _rows(second)
+    taught = first.new_empty(2, len(first))
+    gradient = torch.empty(first.shape, dtype=first.dtype)
+    losses.distil(*arrays, arrays[0].dtype.type(temperature), *taught.numpy(), gradient.numpy())
+    return taught[0], taught[1], gradient
 
 
 def uniform(key: int, keys: Tensor, width: int, dtype: torch.dtype) -> Tensor:
@@ -167,3 +180,15 @@ def sgd_(table: Tensor, gradient: Tensor, turn: Turn, rate: float) -> None:
     arrays = [tensor.detach().numpy() for tensor in (table, gradient)]
     optimizers.sgd(*arrays, _pieces(turn), arrays[0].dtype.type(rate))
     _clear_inactive(arrays[1], turn)
+
+
+def quantise(values: Tensor, scale: Tensor, most: int, per_byte: int) -> Tensor:
+    packed = torch.empty(len(values), -(-values.shape[1] // per_byte), dtype=torch.uint8)
+    coding.quantise(_rows(values), scale.numpy(), most, per_byte, packed.numpy())
+    return packed
+
+
+def restored(packed: Tensor, scale: Tensor, most: int, per_byte: int, width: int) -> Tensor:
+    values = torch.empty(len(packed), width)
+    coding.restored(_rows(packed), scale.numpy(), most, per_byte, values.numpy())
+    return values

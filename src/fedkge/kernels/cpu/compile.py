@@ -1,8 +1,8 @@
 """How numba compiles the kernels: NaN and infinity keep their meaning, and only sums may be reordered.
 
-What is not a sum is rounded as it is written (`elementwise`). numba optimises a function once to run it and
-once more to cache it; free to fuse a multiplication with either neighbour, it chooses differently the second
-time, and a resumed run would not repeat the first.
+What is not a sum is rounded as it is written (`elementwise`), and so are the terms of some sums (`unfused`).
+numba optimises a function once to run it and once more to cache it; free to fuse a multiplication with either
+neighbour, it chooses differently the second time, and a resumed run would not repeat the first.
 """
 
 from __future__ import annotations
@@ -47,4 +47,5 @@ def _cached(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 inline = partial(numba.njit, inline="always", error_model="numpy")  # rounds as the function it stands in
 serial = partial(_cached, fastmath=SUMS)
 parallel = partial(_cached, fastmath=SUMS, parallel=True)
+unfused = partial(_cached, fastmath=SUMS - {"contract"})  # keeps to it wherever it is called
 elementwise = partial(_cached, parallel=True)

@@ -12,6 +12,7 @@ import numba
 import numpy as np
 
 from fedkge.kernels.cpu.compile import inline, parallel, serial
+from fedkge.kernels.cpu.losses import contrast_one
 from fedkge.kernels.cpu.prefetch import AHEAD, ask
 
 L1, L2, MODULUS, DOT = 0, 1, 2, 3
@@ -105,32 +106,54 @@ def _factor(kind, score, g):
     return g
 
 
+@inline()
+def query_scores(kind, q, table, index, scores):  # [w], [e, w], [n], [n]
+    """The similarities of one query with its candidates."""
+    last = index.shape[0] - 1
+    for j in range(0, last + 1, 4):
+        for soon in range(j + AHEAD, j + AHEAD + 4):
+            ask(table, index[min(soon, last)])
+        k, m, n = min(j + 1, last), min(j + 2, last), min(j + 3, last)
+        a, b, c, d = table[index[j]], table[index[k]], table[index[m]], table[index[n]]
+        scores[j], scores[k], scores[m], scores[n] = four(kind, q, a, b, c, d)
+
+
+@inline()
+def query_gradient(kind, q, table, index, scores, d_scores, out):
+    """`out` = the gradient of one query."""
+    n = index.shape[0]
+    g, rows = np.zeros(4, q.dtype), np.zeros(4, np.int64)
+    out[:] = 0
+    for start in range(0, n, 4):
+        for soon in range(start + AHEAD, start + AHEAD + 4):
+            ask(table, index[min(soon, n - 1)])
+        for k in range(4):
+            j = min(start + k, n - 1)
+            rows[k] = index[j]
+            g[k] = _factor(kind, scores[j], d_scores[j]) if start + k < n else 0
+        pull(kind, q, table[rows[0]], table[rows[1]], table[rows[2]], table[rows[3]], g, out)
+
+
 @parallel()
 def forward(kind, query, table, index, scores):  # [b, w], [e, w], [b, n], [b, n]
-    last = index.shape[1] - 1
     for i in numba.prange(index.shape[0]):
-        for j in range(0, last + 1, 4):
-            for soon in range(j + AHEAD, j + AHEAD + 4):
-                ask(table, index[i, min(soon, last)])
-            k, m, n = min(j + 1, last), min(j + 2, last), min(j + 3, last)
-            a, b, c, d = table[index[i, j]], table[index[i, k]], table[index[i, m]], table[index[i, n]]
-            scores[i, j], scores[i, k], scores[i, m], scores[i, n] = four(kind, query[i], a, b, c, d)
+        query_scores(kind, query[i], table, index[i], scores[i])
 
 
 @parallel()
 def backward_query(kind, query, table, index, scores, d_scores, d_query):
-    n = index.shape[1]
     for i in numba.prange(index.shape[0]):
-        out, g, rows = d_query[i], np.zeros(4, query.dtype), np.zeros(4, np.int64)
-        out[:] = 0
-        for start in range(0, n, 4):
-            for soon in range(start + AHEAD, start + AHEAD + 4):
-                ask(table, index[i, min(soon, n - 1)])
-            for k in range(4):
-                j = min(start + k, n - 1)
-                rows[k] = index[i, j]
-                g[k] = _factor(kind, scores[i, j], d_scores[i, j]) if start + k < n else 0
-            pull(kind, query[i], table[rows[0]], table[rows[1]], table[rows[2]], table[rows[3]], g, out)
+        query_gradient(kind, query[i], table, index[i], scores[i], d_scores[i], d_query[i])
+
+
+@parallel()
+def contrast_rows(kind, query, table, index, margin, temperature, losses, scores, d_scores, d_query):
+    """Scores, loss and the query's gradient, query by query: its candidates stay in the cache."""
+    for i in numba.prange(index.shape[0]):
+        query_scores(kind, query[i], table, index[i], scores[i])
+        d_scores[i] = scores[i] + margin
+        losses[i] = contrast_one(d_scores[i], temperature)
+        query_gradient(kind, query[i], table, index[i], scores[i], d_scores[i], d_query[i])
 
 
 @inline()

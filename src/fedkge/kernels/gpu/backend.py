@@ -5,10 +5,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedkge.kernels import reference
 from fedkge.kernels.base import Adam, Contribution, Similarity, Turn
-from fedkge.kernels.gpu import grouping, losses, optimizers, ranking, sampling, similarity
+from fedkge.kernels.gpu import (
+    contrasting,
+    grouping,
+    losses,
+    optimizers,
+    ranking,
+    sampling,
+    shelving,
+    similarity,
+)
 from fedkge.kernels.gpu.grouping import Groups
 
+quantise, restored = reference.quantise, reference.restored
 uniform = sampling.uniform
 order_keys = sampling.order_keys
 negatives_ = sampling.negatives_
@@ -46,7 +57,7 @@ def backward_query(
 ) -> Tensor:
     gradient = table.new_empty(query.shape)
     factors = (_in(query), _in(table), _in(index), _in(scores), _in(d_scores))
-    similarity.backward(kind, *factors, d_query=gradient)
+    similarity.backward_query(gradient, kind, *factors)
     return gradient
 
 
@@ -62,37 +73,32 @@ def touched(table: Tensor, part: Contribution) -> tuple[Tensor, Tensor]:
 
 def accumulate_(gradient: Tensor, table: Tensor, part: Contribution) -> None:
     total = _in(gradient)
-    if torch.are_deterministic_algorithms_enabled():
-        groups = Groups.of(part, len(table))
-        grouping.add(total, _in(table), part, groups, groups.rows)
-    else:
-        _scatter(total, table, part, None)
+    shelving.add(total, _in(table), part)
     if not gradient.is_contiguous():
         gradient.copy_(total)
-
-
-def backward_both_(gradient: Tensor, table: Tensor, part: Contribution) -> Tensor:
-    """`accumulate_` and `backward_query` in one pass over the candidates; returns the queries' gradient."""
-    if torch.are_deterministic_algorithms_enabled():
-        accumulate_(gradient, table, part)
-        return backward_query(part.kind, part.query, table, part.index, part.scores, part.d_scores)
-    d_query = table.new_empty(part.query.shape)
-    _scatter(_own(gradient), table, part, d_query)
-    return d_query
-
-
-def _scatter(gradient: Tensor, table: Tensor, part: Contribution, d_query: Tensor | None) -> None:
-    """Add `part` to the gradient with atomics, in whatever order they come."""
-    factors = (_in(part.query), _in(table), _in(part.index), _in(part.scores), _in(part.d_scores))
-    similarity.backward(part.kind, *factors, d_query=d_query, d_table=gradient)
-    if len(part.ids):
-        gradient.index_add_(0, part.ids, part.values)
 
 
 def contrast(scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     values, gradient = scores.new_empty(len(scores)), scores.new_empty(scores.shape)
     losses.contrast(values, gradient, _in(scores), temperature)
     return values, gradient
+
+
+def contrast_rows(
+    kind: Similarity, query: Tensor, table: Tensor, index: Tensor, margin: float, temperature: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    scores, d_query = table.new_empty(index.shape), table.new_empty(query.shape)
+    factors = (_in(query), _in(table), _in(index))
+    contrasting.contrast_rows(scores, d_query, kind, *factors, margin, temperature)
+    values, d_scores = contrast(scores + margin, temperature)
+    return values, scores, d_scores, d_query
+
+
+def distil(first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    to_first, to_second = first.new_empty(len(first)), first.new_empty(len(first))
+    gradient = first.new_empty(first.shape)
+    losses.distil(to_first, to_second, gradient, _in(first), _in(second), temperature)
+    return to_first, to_second, gradient
 
 
 def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
@@ -105,9 +111,7 @@ def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn:
 
 
 def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
-    gradient = torch.zeros_like(table)
-    accumulate_(gradient, table, part)
-    adam_(table, gradient, m, v, turn, adam)
+    optimizers.adam_whole(_own(table), part, _own(m), _own(v), turn, adam)
 
 
 def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None:

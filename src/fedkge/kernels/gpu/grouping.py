@@ -62,11 +62,47 @@ def first_head(rows, total, SLICE: tl.constexpr):
 
 
 @triton.jit
+def terms(
+    k,  # [BLOCK] places in `order`
+    mine,  # [BLOCK] which of them count
+    x,  # the row's coordinates [1, CHUNK]: real parts
+    y,  # and imaginary parts
+    d,
+    order,
+    sources,
+    scores,
+    d_scores,
+    pairs,
+    b,
+    n,
+    KIND: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SPAN: tl.constexpr,
+):
+    """What each position adds to the gradient of its row, as real and imaginary part [BLOCK, CHUNK]."""
+    position = tl.load(order + k, mask=mine, other=0).to(tl.int32)
+    candidate = position < pairs
+    source = tl.where(candidate, position // n, b + position - pairs).to(tl.int64)
+    at = source[:, None] * WIDTH + d
+    mask = mine[:, None] & (d < SPAN)
+    g = weights(d_scores, scores, position, mine & candidate, KIND)[:, None]
+    s_x = tl.load(sources + at, mask=mask, other=0.0)
+    if KIND == MODULUS:
+        s_y = tl.load(sources + at + SPAN, mask=mask, other=0.0)
+        step_x, step_y = pull_complex(x, y, s_x, s_y, g)
+        step_y = tl.where(candidate[:, None], step_y, s_y)
+    else:
+        step_x = pull(x, s_x, g, KIND)
+        step_y = step_x
+    return tl.where(candidate[:, None], step_x, s_x), step_y
+
+
+@triton.jit
 def group_gradient(
     head,  # where the group begins
     row,  # the row it names
-    x,  # that row's coordinates [1, CHUNK]: real parts
-    y,  # and imaginary parts
+    x,
+    y,
     d,
     rows,
     order,
@@ -83,7 +119,7 @@ def group_gradient(
     BLOCK: tl.constexpr,
     CHUNK: tl.constexpr,
 ):
-    """The gradient of one row, as real and imaginary part [CHUNK], and where its group ends."""
+    """The gradient of one row, as real and imaginary part [1, CHUNK], and where its group ends."""
     g_x = tl.zeros((BLOCK, CHUNK), sources.dtype.element_ty)
     g_y = tl.zeros((BLOCK, CHUNK), sources.dtype.element_ty)
     end = head
@@ -91,20 +127,12 @@ def group_gradient(
     while found == BLOCK:
         k = end + tl.arange(0, BLOCK)
         mine = tl.load(rows + k, mask=k < total, other=-1).to(tl.int64) == row
-        position = tl.load(order + k, mask=mine, other=0).to(tl.int32)
-        candidate = position < pairs
-        source = tl.where(candidate, position // n, b + position - pairs).to(tl.int64)
-        at = source[:, None] * WIDTH + d
-        mask = mine[:, None] & (d < SPAN)
-        g = weights(d_scores, scores, position, mine & candidate, KIND)[:, None]
-        s_x = tl.load(sources + at, mask=mask, other=0.0)
+        step_x, step_y = terms(
+            k, mine, x, y, d, order, sources, scores, d_scores, pairs, b, n, KIND, WIDTH, SPAN
+        )
+        g_x += step_x
         if KIND == MODULUS:
-            s_y = tl.load(sources + at + SPAN, mask=mask, other=0.0)
-            step_x, step_y = pull_complex(x, y, s_x, s_y, g)
-            g_y += tl.where(candidate[:, None], step_y, s_y)
-        else:
-            step_x = pull(x, s_x, g, KIND)
-        g_x += tl.where(candidate[:, None], step_x, s_x)
+            g_y += step_y
         found = tl.sum(mine.to(tl.int64), 0)
         end += found
     return tl.sum(g_x, 0)[None, :], tl.sum(g_y, 0)[None, :], end

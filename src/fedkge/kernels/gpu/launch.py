@@ -20,6 +20,7 @@ class Tiles:
     elements: int  #: numbers in a tile
     warps: int = 4
     rows: int = 1 << 10  #: most rows in a tile, however short they are
+    longest: int = LONGEST  #: most numbers of a row in a tile
 
     def fit(self, kind: Similarity, width: int, rows: int) -> dict[str, int]:
         """The shape of the tiles, as arguments of a kernel: BLOCK rows by CHUNK coordinates of the SPAN.
@@ -28,12 +29,13 @@ class Tiles:
         """
         halves = 2 if kind is Similarity.MODULUS else 1
         span = width // halves
-        chunk = min(triton.next_power_of_2(span), LONGEST // halves)
+        chunk = min(triton.next_power_of_2(span), self.longest // halves)
         block = min(
             max(1, self.elements // (chunk * halves)), triton.next_power_of_2(max(1, rows)), self.rows
         )
         shape = {"WIDTH": width, "SPAN": span, "BLOCK": block, "CHUNK": chunk}
-        return {"KIND": int(kind), **shape, "num_warps": self.warps}
+        warps = min(max(self.warps, block * chunk * halves // 2048), 16)
+        return {"KIND": int(kind), **shape, "num_warps": warps}
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **meta: Any) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Similarity, Turn
 from fedkge.kernels.gpu.grouping import GROUPS, SLICE, Groups, first_head, group_gradient
 from fedkge.kernels.gpu.launch import Tiles, launch
+from fedkge.kernels.gpu.shelving import SHELF, Shelves, shelf_gradient
 from fedkge.kernels.gpu.similarity import MODULUS
 
 DENSE = Tiles(2048)
@@ -50,7 +51,7 @@ def site_of(rows, ends, sites, SEARCH: tl.constexpr):
     for _ in tl.static_range(SEARCH):
         middle = (low + high) >> 1
         searching = low < high
-        past = searching & (tl.load(ends + middle, mask=searching, other=0) <= rows)
+        past = searching & (tl.load(ends + tl.minimum(middle, sites - 1)) <= rows)
         low = tl.where(past, middle + 1, low)
         high = tl.where(past, high, middle)
     return low
@@ -59,7 +60,7 @@ def site_of(rows, ends, sites, SEARCH: tl.constexpr):
 @triton.jit
 def steps_now(site, active, sites):
     """Whether a site takes a step; rows beyond the last site's end take none."""
-    return (site < sites) & (tl.load(active + site, mask=site < sites, other=0) != 0)
+    return (site < sites) & (tl.load(active + tl.minimum(site, sites - 1)) != 0)
 
 
 @triton.jit
@@ -240,12 +241,12 @@ def _adam_touched(
             KIND, WIDTH, SPAN, BLOCK, CHUNK,
         )  # fmt: skip
         site = site_of(row, ends, sites, SEARCH)
-        mask = live & steps_now(site, active, sites)
-        rate = tl.load(corrections + site, mask=site < sites, other=0.0)
-        root = tl.load(corrections + sites + site, mask=site < sites, other=1.0)
-        _step_row(table, m, v, at, mask, x, g_x, rate, root, BETA1, BETA2, EPSILON)
-        if KIND == MODULUS:
-            _step_row(table, m, v, at + SPAN, mask, y, g_y, rate, root, BETA1, BETA2, EPSILON)
+        if steps_now(site, active, sites):
+            rate = tl.load(corrections + site)
+            root = tl.load(corrections + sites + site)
+            _step_row(table, m, v, at, live, x, g_x, rate, root, BETA1, BETA2, EPSILON)
+            if KIND == MODULUS:
+                _step_row(table, m, v, at + SPAN, live, y, g_y, rate, root, BETA1, BETA2, EPSILON)
         head = end
 
 
@@ -277,3 +278,70 @@ def adam_touched(
     owners = (*_sites(turn), corrections(turn, adam, table.dtype), sites)
     meta = {"SEARCH": sites.bit_length(), "SLICE": slice_, **_constants(adam), **shape}
     launch(_adam_touched, grid, table, m, v, *owners, *groups.arguments(part), **meta)
+
+
+@triton.jit
+def _adam_whole(
+    table,
+    m,
+    v,
+    ends,
+    active,
+    corrections,  # [2, sites]
+    sites,
+    starts,
+    order,
+    sources,
+    scores,
+    d_scores,
+    pairs,
+    b,
+    n,
+    BETA1: tl.constexpr,
+    BETA2: tl.constexpr,
+    EPSILON: tl.constexpr,
+    SEARCH: tl.constexpr,
+    KIND: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SPAN: tl.constexpr,
+    BLOCK: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    site = site_of(row, ends, sites, SEARCH)
+    if steps_now(site, active, sites):
+        d = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)[None, :]
+        live = d < SPAN
+        at = row * WIDTH + d
+        x = tl.load(table + at, mask=live, other=0.0)
+        y = x
+        if KIND == MODULUS:
+            y = tl.load(table + at + SPAN, mask=live, other=0.0)
+        g_x, g_y = shelf_gradient(
+            row, x, y, d, starts, order, sources, scores, d_scores, pairs, b, n,
+            KIND, WIDTH, SPAN, BLOCK, CHUNK,
+        )  # fmt: skip
+        rate = tl.load(corrections + site)
+        root = tl.load(corrections + sites + site)
+        _step_row(table, m, v, at, live, x, g_x, rate, root, BETA1, BETA2, EPSILON)
+        if KIND == MODULUS:
+            _step_row(table, m, v, at + SPAN, live, y, g_y, rate, root, BETA1, BETA2, EPSILON)
+
+
+def adam_whole(
+    table: Tensor,
+    part: Contribution,
+    m: Tensor,
+    v: Tensor,
+    turn: Turn,
+    adam: Adam,
+    tiles: Tiles = SHELF,
+) -> None:
+    """Compute the gradient of each row and step it at once: no gradient of the table's size exists."""
+    sites = len(turn.ends)
+    shape = tiles.fit(part.kind, table.shape[1], 1 << 20)
+    grid = (len(table), triton.cdiv(shape["SPAN"], shape["CHUNK"]))
+    shelves = Shelves.of(part, len(table))
+    owners = (*_sites(turn), corrections(turn, adam, table.dtype), sites)
+    meta = {"SEARCH": sites.bit_length(), **_constants(adam), **shape}
+    launch(_adam_whole, grid, table, m, v, *owners, *shelves.arguments(part), **meta)

@@ -103,17 +103,14 @@ def forward(
 
 
 @triton.jit
-def _backward(
-    d_query,  # [b, WIDTH], written if QUERY
-    d_table,  # [e, WIDTH], added to if TABLE
+def _backward_query(
+    d_query,  # [b, WIDTH], written
     query,
     table,
     index,
     scores,  # [b, n]
     d_scores,  # [b, n]
     n,
-    QUERY: tl.constexpr,
-    TABLE: tl.constexpr,
     KIND: tl.constexpr,
     WIDTH: tl.constexpr,
     SPAN: tl.constexpr,
@@ -141,36 +138,23 @@ def _backward(
         else:
             step = pull(q, e, g, KIND)
         total += step
-        if TABLE:
-            if KIND == DOT:
-                tl.atomic_add(d_table + at, g * q, mask=mask, sem="relaxed")
-            else:
-                tl.atomic_add(d_table + at, -step, mask=mask, sem="relaxed")
-            if KIND == MODULUS:
-                tl.atomic_add(d_table + at + SPAN, -step_y, mask=mask, sem="relaxed")
-    if QUERY:
-        d = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
-        tl.store(d_query + i * WIDTH + d, tl.sum(total, 0), mask=d < SPAN)
-        if KIND == MODULUS:
-            tl.store(d_query + i * WIDTH + SPAN + d, tl.sum(total_y, 0), mask=d < SPAN)
+    d = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
+    tl.store(d_query + i * WIDTH + d, tl.sum(total, 0), mask=d < SPAN)
+    if KIND == MODULUS:
+        tl.store(d_query + i * WIDTH + SPAN + d, tl.sum(total_y, 0), mask=d < SPAN)
 
 
-def backward(
+def backward_query(
+    d_query: Tensor,
     kind: Similarity,
     query: Tensor,
     table: Tensor,
     index: Tensor,
     scores: Tensor,
     d_scores: Tensor,
-    *,
-    d_query: Tensor | None = None,
-    d_table: Tensor | None = None,
     tiles: Tiles = BACKWARD,
 ) -> None:
-    """Write the queries' gradient to `d_query`, add the candidates' to `d_table`: those that are given."""
     n = index.shape[1]
     shape = tiles.fit(kind, table.shape[1], n)
     grid = (len(query), triton.cdiv(shape["SPAN"], shape["CHUNK"]))
-    wanted = {"QUERY": d_query is not None, "TABLE": d_table is not None}
-    outputs = (query if d_query is None else d_query, table if d_table is None else d_table)
-    launch(_backward, grid, *outputs, query, table, index, scores, d_scores, n, **wanted, **shape)
+    launch(_backward_query, grid, d_query, query, table, index, scores, d_scores, n, **shape)

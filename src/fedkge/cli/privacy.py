@@ -1,0 +1,92 @@
+"""`fedkge privacy`: what runs have revealed of confidential statements, and what that means."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedkge.cli.arguments import Json
+from fedkge.cli.output import command, show
+
+if TYPE_CHECKING:
+    from fedkge.privacy import Account
+    from fedkge.reports.privacy import Spent
+    from fedkge.reports.run import Run
+
+PAGE = "privacy.html"
+
+
+def privacy(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders; several add up.")],
+    delta: Annotated[float | None, typer.Option(help="The δ of ε; unset, as the run has it.")] = None,
+    accountant: Annotated[
+        str | None, typer.Option(help="pld, rdp or rdp-paper; unset, as the run has it.")
+    ] = (None),
+    json: Json = False,
+) -> None:
+    """Say whose data a run protects, against whom and how much, and draw ε over epochs."""
+    with command():
+        from fedkge.reports.load import load_runs
+        from fedkge.reports.privacy import spent, together
+
+        loaded = load_runs(runs)
+        found = [spent(run, delta, accountant) for run in loaded]
+        pages = [_write(run, one) for run, one in zip(loaded, found, strict=True)]
+        known = {account.delta for one in found for account in one.accounts}
+        sums = together(found, max(known), accountant) if len(loaded) > 1 and known else []
+        if json:
+            _print_json(loaded, found, pages, sums)
+            return
+        for run, one, page in zip(loaded, found, pages, strict=True):
+            if one.accounts:
+                show([_row(account) for account in one.accounts], False, f"{run.path.name}: what was spent")
+            print("\n".join(one.words))
+            if page is not None:
+                print(f"plot: {page}")
+        if sums:
+            title = "All runs together, if sites of one name hold the same confidential statements"
+            show([_row(account) for account in sums], False, title)
+
+
+def _row(account: Account) -> dict[str, Any]:
+    from fedkge.privacy.words import number
+
+    return account.plain() | {"epsilon": number(account.epsilon), "delta": f"{account.delta:g}"}
+
+
+def _write(run: Run, found: Spent) -> Path | None:
+    """The page with ε over epochs in the run's folder; none when nothing was released."""
+    from fedkge.errors import MissingPackage
+    from fedkge.reports.canvas import Canvas
+    from fedkge.reports.html import document, write_page
+    from fedkge.reports.privacy import privacy_part
+
+    if not found.accounts:
+        return None
+    page = Canvas()
+    part = privacy_part(page, found)
+    try:
+        write_page(document(f"Privacy of {run.name}", "", {"What was spent": part}, page), run.path / PAGE)
+    except MissingPackage as error:
+        print(f"warning: {error}", file=sys.stderr)
+        return None
+    return run.path / PAGE
+
+
+def _print_json(runs: list[Run], found: list[Spent], pages: list[Path | None], sums: list[Account]) -> None:
+    plain = [
+        {
+            "run": str(run.path),
+            "mode": one.mode,
+            "sites": [account.plain() for account in one.accounts],
+            "words": one.words,
+            "plot": None if page is None else str(page),
+        }
+        for run, one, page in zip(runs, found, pages, strict=True)
+    ]
+    whole = {"runs": plain, "together": [account.plain() for account in sums]}
+    print(json.dumps(whole, indent=2, ensure_ascii=False))

@@ -1,0 +1,125 @@
+"""FedLU (Zhu et al., WWW 2023): a local and a global table side by side, which teach each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedkge.errors import ConfigError
+from fedkge.exchange.rows import Memory, Update
+from fedkge.graphs.graph import Axis
+from fedkge.kernels import distil
+from fedkge.methods.base import METHODS, Companion, Hub, Site
+from fedkge.methods.fedep import FedEP
+from fedkge.models import Model, Tables
+from fedkge.training import Batch, Trainer
+
+LEAST = 1e-3  #: a gain of the validation MRR that counts late in a run
+
+
+@METHODS.register("fedlu")
+@dataclass(frozen=True)
+class FedLU(FedEP):
+    """Loss of a statement: `L_loc + L_glo + mu (KL(P_glo || P_loc) + KL(P_loc || P_glo))` (Eqs. 7 to 11).
+
+    P is the softmax over the scores of the statement and its negatives, a teacher is taken as constant, so
+    the first divergence moves the local rows alone and the second the global ones. Both tables score with one
+    relation table, which learns by the local scores. The hub averages the shared rows of the global tables,
+    as FedE does, and never touches the local ones.
+
+    Measured and validated is the local table; reported beside it are the global one as it is after the site's
+    own training (`test_global`, the paper's "global") and with the hub's answer laid over it (`test_hub`,
+    which the paper does not report), all three at the one round where the local tables of all sites together
+    validate best. A run goes on while local or global improve.
+
+    Deviations from the authors' code. Both tables take their step from the scores before either; the code
+    lets the global one, and the relations that it scores with, follow the local step. A statement's
+    subsampling weight holds for its divergence too, as Eq. 11 sums them; the code weighs the loss alone.
+    Entities of one site alone do not travel. The code keeps each site's tables at that site's own best round.
+    Eq. 7 lacks the 1/2 that L has here and in the code: mu = 1 is what it says with the paper's mu of 2.
+    """
+
+    watches: ClassVar[tuple[str, ...]] = ("global",)
+    mu: float = 2.0  #: weight of the distillation; 0: the local table is `single`'s
+    temperature: float = 1.0  #: that scores are divided by in P
+    when: Literal["always", "plateau"] = "always"  #: plateau: each way from the first stall on, as the code
+    wait: int = (
+        20  #: with plateau: the round from which a gain of at most 0.001 sets the global table learning
+    )
+    restart: bool = False  #: a new optimiser for the local table and the relations every round
+    restart_global: bool = True  #: and for the global table
+    aggregate: bool = True  #: the hub's rows are sent at every validation, to be measured in the end
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.mu < inf and 0 < self.temperature < inf and self.wait >= 0):
+            raise ConfigError(
+                "mu, temperature, wait: expected at least 0, above 0, and at least 0, "
+                f"got {self.mu}, {self.temperature}, {self.wait}"
+            )
+
+    def companion(self, model: Model) -> Companion:
+        return Companion(model, relations=False, restart=self.restart_global)
+
+    @property
+    def dials(self) -> tuple[str, ...]:
+        return () if self.when == "always" else ("to_local", "to_global")
+
+    def objective(self, trainer: Trainer, tables: Tables, batch: Batch, dials: Memory) -> Tensor:
+        assert tables.companion is not None
+        own, common = (
+            one.scores(batch.anchor, batch.relation, batch.index, batch.side)
+            for one in (tables, _still(tables.companion))
+        )
+        to_local, to_global = distil(own, common, self.temperature)
+        if self.when == "plateau":
+            to_local, to_global = (
+                taught * dials[way][batch.site]
+                for taught, way in zip((to_local, to_global), self.dials, strict=True)
+            )
+        return trainer.losses(own) + trainer.losses(common) + self.mu * (to_local + to_global)
+
+    def validated(self, hub: Hub, round: int, mrr: float, views: Mapping[str, float]) -> None:
+        """Switch a way of teaching on, for good: of each table when the other has stalled.
+
+        So is the authors' code: when the global MRR has not improved, the local table learns from it, and the
+        other way round. Late, a small gain of either has the global table learn; that the code meant the
+        local one too is likely.
+        """
+        now = torch.tensor((mrr, views["global"]), dtype=torch.float64)
+        best = hub.memory.get("best", torch.full_like(now, -inf))
+        stalled = (now <= best).flip(0)
+        stalled[1] |= round >= self.wait and bool((now - best <= LEAST).any())
+        hub.memory["best"] = torch.maximum(now, best)
+        hub.memory["taught"] = stalled | hub.memory.get("taught", torch.zeros_like(stalled))
+
+    def dialled(self, hub: Hub, site: str) -> Mapping[str, float]:
+        on = hub.memory.get("taught", torch.zeros(2, dtype=torch.bool))
+        return dict(zip(self.dials, on.double().tolist(), strict=True))
+
+    @property
+    def measures_answer(self) -> bool:
+        return self.aggregate
+
+    @property
+    def keeps_answer(self) -> bool:
+        return self.aggregate
+
+    def views(self, site: Site, answer: Update) -> Mapping[str, Tables]:
+        views = {"global": site.traded}
+        if self.aggregate:
+            laid = site.overlay(site.merged(answer)).companion
+            assert laid is not None
+            views["hub"] = laid
+        return views
+
+
+def _still(tables: Tables) -> Tables:
+    """The same tables, whose relations are not differentiated."""
+    moving = dict(tables.gradients)
+    moving.pop(Axis.RELATION, None)
+    return replace(tables, relations=tables.relations.detach(), gradients=moving)

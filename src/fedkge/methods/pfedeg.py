@@ -1,0 +1,210 @@
+"""PFedEG (Zhang et al., 2024): the hub weighs rows by how alike two sites are, for each site anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from math import exp, inf
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from fedkge.errors import ConfigError
+from fedkge.exchange.rows import Memory, Rows, Update, under
+from fedkge.graphs.graph import Axis
+from fedkge.methods.base import METHODS, Hub, Method, Site
+from fedkge.training import BySite
+
+TINY = 1e-12  #: keeps the norm's slope finite where nothing has moved yet; the least norm of a row
+BLOCK = 1 << 11  #: rows compared at a time: few enough for a CPU's cache
+
+
+@METHODS.register("pfedeg")
+@dataclass(frozen=True)
+class PFedEG(Method):
+    """Each site starts at, and stays near, knowledge of its own: `K = p mean_W + (1 - p) E`.
+
+    At the hub, Eqs. 4-9: `mean_W` of entity e for site i is `sum_j W_ij E_j / sum_j W_ij` over the owners j
+    of e, i among them. W is the affinity, each row scaled to sum 1:
+
+    - `cosine`, the paper's PFedEG+: `sum_e exp(cos(E_i, E_j))` over what i and j have in common, `1/e` for
+      i itself. As printed it is a sum, so that what sites have in common counts for more than how alike
+      they are, and a site itself for next to nothing; `cosine-mean` is the mean, which is at least `1/e`.
+    - `jaccard`, PFedEG*: entities in common over entities of either; for i itself the least of its row.
+      Each site tells the hub how many entities it has.
+    - `uniform`: everyone counts the same, as in FedE.
+
+    At the site, Eqs. 2, 3 and 10: rows begin the round at K, and `beta ||E - K||` (Frobenius, over the whole
+    table, not squared) is added to every step's loss, which is a mean over the batch. Measured are the site's
+    own rows after training.
+
+    Deviations. The paper's hub mixes by p; here the site does, so that its own part is neither coded nor
+    old. Where a fraction of the sites takes part (F), the others count with what they last sent; the paper's
+    hub has everyone's first rows too, here who has not sent any is not heard, and with `cosine` hears nobody.
+    Entities that nobody else has stay at their site: K is its own row there, as in the paper. Rows of complex
+    models are compared as the real vectors that they are stored as. Where a selection sends some rows only, a
+    site is told of those that others sent this round, and keeps its own for the rest.
+    """
+
+    keeps: ClassVar[tuple[str, ...]] = ("knowledge",)
+    penalises: ClassVar[bool] = True
+    affinity: Literal["cosine", "cosine-mean", "jaccard", "uniform"] = "cosine"  #: whom a site hears how much
+    p: float = 0.7  #: weight of what the hub says in a site's knowledge; 0: the site's own rows
+    beta: float = 0.003  #: strength of the pull towards the knowledge; 0: none, the paper's _Init
+    initialise: bool = True  #: rounds begin at the knowledge; false: at the site's own rows, the paper's _Reg
+    restart: bool = True  #: a new optimiser every round, as FedE has it; the paper does not say
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.p <= 1 and self.beta >= 0):
+            raise ConfigError(f"p, beta: expected from 0 to 1, and at least 0, got {self.p}, {self.beta}")
+
+    @property
+    def shares(self) -> tuple[Axis, ...]:
+        return (Axis.ENTITY,)
+
+    @property
+    def counts(self) -> bool:
+        return self.affinity == "jaccard"
+
+    # At a site
+
+    def adopt(self, site: Site, answer: Update) -> None:
+        known = {
+            axis: Rows(rows.ids, site.read(axis).take(rows.ids).values.lerp(rows.values, self.p))
+            for axis, rows in answer.items()
+        }
+        site.kept[Axis.ENTITY]["knowledge"].copy_(site.overlay(known).entities)
+        if self.initialise:
+            site.write(known)
+
+    def penalty(self, rows: Tensor, kept: Memory, by_site: BySite) -> Tensor:
+        square = by_site.sum((rows - kept["knowledge"]).square().sum(-1))
+        return self.beta * (square + TINY).sqrt()
+
+    # At the hub, which keeps the last row that each site sent of each entity
+
+    def combine(self, hub: Hub, uploads: Mapping[str, Update]) -> None:
+        sent = {site: update[Axis.ENTITY] for site, update in uploads.items() if Axis.ENTITY in update}
+        hub.memory = {name: t for name, t in hub.memory.items() if not name.startswith("sent.")}
+        whole = all(len(rows) == len(hub.ids[site][Axis.ENTITY]) for site, rows in sent.items())
+        for site, rows in sent.items():
+            at = _take_in(hub, site, rows)
+            if not whole:
+                hub.memory[f"sent.{site}"] = at
+        hub.memory["affinity"] = normalised(AFFINITIES[self.affinity](hub))
+
+    def answer(self, hub: Hub, site: str) -> Update:
+        """`mean_W` of the rows that others have sent; if only some came, of those, and how many sent them."""
+        held, known, sent = (under(name, hub.memory) for name in ("rows", "known", "sent"))
+        if not held:
+            return {}
+        ids, like = hub.ids[site][Axis.ENTITY], next(iter(held.values()))
+        total, mass = like.new_zeros(len(ids), like.shape[1]), like.new_zeros(len(ids))
+        others = torch.zeros_like(ids)  # that have news of the row
+        weights = hub.memory["affinity"][sorted(hub.ids).index(site)].tolist()
+        for weight, (other, at) in zip(weights, places(hub, site), strict=True):
+            if weight == 0 or other not in held:
+                continue
+            there = at.clamp_min(0)
+            has = (at >= 0) & known[other][there]
+            share = has * weight
+            total.addcmul_(share[:, None], held[other].index_select(0, there))
+            mass += share
+            if other != site and (other in sent or not sent):
+                others += has & sent[other][there] if sent else has
+        told = (others > 0).nonzero()[:, 0]
+        mean = total[told] / mass[told, None]
+        return {Axis.ENTITY: Rows(ids[told], mean, others[told] if sent else None)}
+
+    def notes(self, hub: Hub) -> Mapping[str, Tensor]:
+        return {name: hub.memory[name] for name in ("affinity",) if name in hub.memory}
+
+
+def _take_in(hub: Hub, site: str, rows: Rows) -> Tensor:
+    """Replace the hub's copy of some of a site's rows; which [n] of those that it announced they are."""
+    ids = hub.ids[site][Axis.ENTITY]
+    at = torch.searchsorted(ids, rows.ids)
+    now = torch.zeros_like(ids, dtype=torch.bool).index_fill_(0, at, True)
+    if len(rows) < len(ids):
+        before = hub.memory.get(f"rows.{site}", rows.values.new_zeros(len(ids), rows.values.shape[1]))
+        hub.memory[f"rows.{site}"] = before.index_copy(0, at, rows.values)
+    else:
+        hub.memory[f"rows.{site}"] = rows.values
+    hub.memory[f"known.{site}"] = now | hub.memory.get(f"known.{site}", now)
+    return now
+
+
+# Affinities: raw weights [s, s] in float64, sites in the order of their names
+
+
+def places(hub: Hub, site: str) -> Iterator[tuple[str, Tensor]]:
+    """By site, itself included: where [n] it holds the rows that a site announced; -1: it does not."""
+    for other in sorted(hub.ids):
+        theirs = hub.ids[other][Axis.ENTITY]
+        place = theirs.new_full((hub.sizes[Axis.ENTITY],), -1)
+        place[theirs] = torch.arange(len(theirs), device=theirs.device)
+        yield other, place[hub.ids[site][Axis.ENTITY]]
+
+
+def _between(hub: Hub, alike: Callable[[str, Tensor, str, Tensor], float]) -> Tensor:
+    """A weight for every two sites, by where they hold what they have in common; 0 of one with itself."""
+    sites = sorted(hub.ids)
+    found = torch.zeros(len(sites), len(sites), dtype=torch.float64)
+    for i, site in enumerate(sites):
+        for j, (other, at) in enumerate(places(hub, site)):
+            if j < i:
+                here = (at >= 0).nonzero()[:, 0]
+                found[i, j] = found[j, i] = alike(site, here, other, at[here])
+    return found
+
+
+def jaccard(hub: Hub) -> Tensor:
+    """PFedEG*, Eq. 4: entities in common over entities of either; of a site with itself the row's least."""
+
+    def alike(site: str, here: Tensor, other: str, there: Tensor) -> float:
+        return len(here) / (hub.totals[site][Axis.ENTITY] + hub.totals[other][Axis.ENTITY] - len(here))
+
+    found = _between(hub, alike)
+    least = found.clone().fill_diagonal_(inf).amin(1)
+    return found + least.nan_to_num(posinf=1.0).diag()  # who is alone has itself
+
+
+def cosine(hub: Hub, mean: bool) -> Tensor:
+    """PFedEG+, Eq. 5: `exp(cos)` of the rows in common, summed or averaged; of a site with itself `1/e`."""
+
+    def alike(site: str, here: Tensor, other: str, there: Tensor) -> float:
+        if not {site, other} <= held.keys():
+            return 0.0
+        at = (known[site][here] & known[other][there]).nonzero()[:, 0]
+        total = 0.0
+        for block in at.split(BLOCK):
+            i, j = here[block], there[block]
+            dot = (held[site].index_select(0, i) * held[other].index_select(0, j)).sum(-1)
+            total += float((dot / (norm[site][i] * norm[other][j])).double().exp().sum())
+        return total / (max(len(at), 1) if mean else 1)
+
+    held, known = under("rows", hub.memory), under("known", hub.memory)
+    norm = {site: rows.norm(dim=-1).clamp_min(TINY) for site, rows in held.items()}
+    found = _between(hub, alike)
+    return found.fill_diagonal_(exp(-1))
+
+
+def uniform(hub: Hub) -> Tensor:
+    """Everyone counts the same."""
+    return torch.ones(len(hub.ids), len(hub.ids), dtype=torch.float64)
+
+
+def normalised(weights: Tensor) -> Tensor:
+    """Eq. 6: rows that sum to 1; a site that is like nobody hears itself."""
+    total = weights.sum(1, keepdim=True)
+    return torch.where(total > 0, weights / total, torch.eye(len(weights), dtype=weights.dtype))
+
+
+AFFINITIES: Mapping[str, Callable[[Hub], Tensor]] = {
+    "cosine": partial(cosine, mean=False),
+    "cosine-mean": partial(cosine, mean=True),
+    "jaccard": jaccard,
+    "uniform": uniform,
+}

@@ -1,0 +1,181 @@
+"""The ledger: every release, on the disk before it is made; only ever appended to, and never forgotten."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedkge.errors import ConfigError, DataError
+from fedkge.privacy.releases import Release
+
+LEDGER = "ledger.jsonl"  #: its name in a run's folder
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line: whose release, when in training, and which numbers its applications have."""
+
+    site: str
+    epoch: int  #: of the site, from 1; 0 before training
+    release: Release
+    first: int  #: number of the first application, counted per site from 0 and over resumed runs
+
+    @property
+    def numbers(self) -> range:
+        return range(self.first, self.first + self.release.count)
+
+
+class Ledger:
+    """A file that releases are recorded in, each before it is made.
+
+    What is recorded is spent, whether or not a killed run got to use it. A torn last line was never acted
+    on, since `record` had not returned. Each line holds a digest of the one before it, so that lines that
+    were removed or changed are noticed; a checkpoint keeps `head` to notice a ledger that lost its end.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._entries: list[Entry] = []
+        self._heads = [""]
+        content = _content(path)
+        self._size = len(content)
+        for entry, digest in _parsed(path, content):
+            self._entries.append(entry)
+            self._heads.append(digest)
+
+    def record(self, site: str, epoch: int, release: Release) -> Entry:
+        """Write down a release that is about to be made; when this returns, the disk has it.
+
+        The entry's numbers are given out once: noise computed from them and a site's key is never used twice.
+        """
+        entry = Entry(site, epoch, release, self.count(site))
+        line = json.dumps(
+            {"site": site, "epoch": epoch, "first": entry.first}
+            | release.plain()
+            | {"time": round(time.time(), 3), "after": self.head}
+        ).encode()
+        self._append(line)
+        self._entries.append(entry)
+        self._heads.append(_digest(line))
+        return entry
+
+    def _append(self, line: bytes) -> None:
+        try:
+            new = not self.path.exists()
+            with self.path.open("ab+") as file:
+                if file.seek(0, os.SEEK_END) != self._size:
+                    raise DataError(f"{self.path}: changed while it was in use; one process writes at a time")
+                torn = self._size and not _ends_whole(self.path)
+                file.write(b"\n" * bool(torn) + line + b"\n")  # a torn line stays, on a line of its own
+                file.flush()
+                os.fsync(file.fileno())
+                self._size = file.tell()
+            if new:
+                _sync_folder(self.path.parent)
+        except OSError as error:
+            raise DataError(
+                f"{self.path}: cannot be written: {error.strerror}; nothing is released that is not recorded"
+            ) from None
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(self._entries)
+
+    def releases(self, site: str) -> list[Release]:
+        """All that a site has spent."""
+        return [entry.release for entry in self._entries if entry.site == site]
+
+    def count(self, site: str) -> int:
+        """How many applications a site has recorded: the number of the next one."""
+        return max((entry.numbers.stop for entry in self._entries if entry.site == site), default=0)
+
+    @property
+    def head(self) -> str:
+        """Names the ledger as it is now; empty without entries."""
+        return self._heads[-1]
+
+    def check(self, head: str) -> None:
+        """An error unless this ledger is the one that had `head`, or went on from there."""
+        if head not in self._heads:
+            raise DataError(
+                f"{self.path}: lacks releases that the checkpoint knows of; restore the file, as what was "
+                "spent cannot be forgotten"
+            )
+
+
+def read_ledger(path: Path) -> list[Entry]:
+    """The entries in order; none without a file. A line that is missing or changed is an error."""
+    return [entry for entry, _ in _parsed(path, _content(path))]
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _parsed(path: Path, content: bytes) -> Iterator[tuple[Entry, str]]:
+    """Entries and the digests of their lines; torn pieces, which no later line continues, are left out."""
+    head, torn = "", 0
+    for number, line in enumerate(content.split(b"\n"), 1):
+        plain = _plain(line)
+        if plain is None:
+            torn = number if line.strip() else torn
+            continue
+        if plain.pop("after", None) != head:
+            where = f"{path}:{torn or number}"
+            raise DataError(
+                f"{where}: lines were removed or changed here, so that what was spent is not known; restore "
+                "the file from a copy"
+            )
+        head, torn = _digest(line), 0
+        try:
+            yield _entry(plain), head
+        except ConfigError as error:
+            raise DataError(f"{path}:{number}: not a release that this version knows: {error}") from None
+
+
+def _plain(line: bytes) -> dict[str, Any] | None:
+    try:
+        plain = json.loads(line)
+    except ValueError:
+        return None
+    return plain if isinstance(plain, dict) else None
+
+
+def _entry(plain: dict[str, Any]) -> Entry:
+    kinds = {"site": str, "epoch": int, "first": int}
+    own = {name: plain.pop(name, None) for name in kinds}
+    plain.pop("time", None)
+    for name, kind in kinds.items():
+        if not isinstance(own[name], kind):
+            raise ConfigError(f"{name}: expected {kind.__name__}, got {own[name]!r}")
+    return Entry(release=Release.read(plain), **own)
+
+
+def _digest(line: bytes) -> str:
+    return hashlib.blake2b(line, digest_size=12).hexdigest()
+
+
+def _ends_whole(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() == b"\n"
+
+
+def _sync_folder(folder: Path) -> None:
+    """A new file's name must be on the disk too."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,131 @@
+"""How a site protects its confidential statements: the options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+from fedkge.errors import ConfigError
+from fedkge.privacy.accountants import ACCOUNTANTS, Accountant, check_delta
+from fedkge.privacy.budget import Budget
+from fedkge.privacy.releases import Gaussian, Poisson, Release, Shuffled, TouchedRows
+
+CLIP, PERCENTILE = 1.0, 20.0
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """Differentially private training on confidential statements.
+
+    `strict` has a proven guarantee; `paper` is DPKGE as published, which has none; `fulldp` takes all
+    statements for confidential; `u-only` trains on the unrestricted alone, and needs no noise. Unset options
+    take the values of their mode, so that a run's configuration is complete.
+    """
+
+    mode: Literal["off", "strict", "paper", "fulldp", "u-only"] = "off"  #: off: no statement is protected
+    epsilon: float | None = None  #: budget; without `noise` it also decides the noise
+    delta: float | None = None  #: at which ε is meant; well below 1 / confidential statements
+    noise: float | None = None  #: noise multiplier; unset: the least that keeps the plan within epsilon
+    clip: float | None = None  #: norm to which a statement's gradient is cut; unset: 1, or the percentile
+    percentile: float | None = None  #: paper: clip at this percentile of private gradient norms; unset: 20
+    accountant: str | None = None  #: pld, rdp or rdp-paper; unset: pld, by the paper's rules rdp-paper
+    rules: Literal["strict", "paper"] | None = None  #: of fulldp; unset: strict. Other modes have their own
+
+    def __post_init__(self) -> None:
+        if self.mode in ("off", "u-only"):
+            self._check_unused()
+            return
+        self._check_numbers()
+        self._check_rules()
+        self._complete()
+        accountant = ACCOUNTANTS[str(self.accountant)]()
+        try:
+            accountant.read(self.release(noise=1.0, rate=0.5, count=1))
+        except ConfigError as error:
+            raise ConfigError(f"accountant: {error}; expected rdp-paper") from None
+
+    def _check_unused(self) -> None:
+        for name in ("epsilon", "delta", "noise", "clip", "percentile", "accountant", "rules"):
+            if getattr(self, name) is not None:
+                raise ConfigError(f"{name}: of no use in mode {self.mode!r}, which adds no noise")
+
+    def _check_numbers(self) -> None:
+        for name in ("epsilon", "noise", "clip"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < inf:  # NaN is neither
+                raise ConfigError(f"{name}: expected a number above 0, got {value}")
+        if self.epsilon is None and self.noise is None:
+            raise ConfigError("epsilon, noise: expected a target epsilon, a noise multiplier, or both")
+        if self.delta is None:
+            raise ConfigError(
+                "delta: expected a number well below 1 / the confidential statements, as in 1e-6"
+            )
+        check_delta(self.delta)
+
+    def _check_rules(self) -> None:
+        if self.rules is not None and self.mode != "fulldp" and self.rules != self.mode:
+            raise ConfigError(f"rules: {self.mode!r} has its own; only 'fulldp' can choose")
+        if self.percentile is not None and self.clip is not None:
+            raise ConfigError("clip, percentile: expected one of the two")
+        if self.percentile is not None and self._rules() == "strict":
+            raise ConfigError(
+                "percentile: gradient norms are private, so that strict mode cannot clip by them; give clip"
+            )
+
+    def _rules(self) -> Literal["strict", "paper"]:
+        return self.rules or ("paper" if self.mode == "paper" else "strict")
+
+    def _complete(self) -> None:
+        chosen: dict[str, object] = {"rules": self._rules()}
+        if self._rules() == "paper":
+            if self.clip is None and self.percentile is None:
+                chosen["percentile"] = PERCENTILE
+        elif self.clip is None:
+            chosen["clip"] = CLIP
+        if self.accountant is None:
+            chosen["accountant"] = "rdp-paper" if self._rules() == "paper" else "pld"
+        for name, value in chosen.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def noisy(self) -> bool:
+        """Whether confidential statements are trained on, with noise."""
+        return self.mode in ("strict", "paper", "fulldp")
+
+    @property
+    def strict(self) -> bool:
+        """Whether the rules are kept that the guarantee needs."""
+        return self.noisy and self.rules == "strict"
+
+    def release(self, noise: float, rate: float, count: int) -> Release:
+        """`count` steps on batches of `rate` of the confidential statements, as this mode makes them."""
+        if self.rules == "paper":
+            return Release(TouchedRows(noise, self.percentile), Shuffled(rate), count)
+        return Release(Gaussian(noise), Poisson(rate), count)
+
+    @property
+    def counted_by(self) -> Accountant:
+        return ACCOUNTANTS[str(self.accountant)]()
+
+    @property
+    def budget(self) -> Budget | None:
+        """What a site may spend; None without a target: then all planned steps are taken."""
+        if self.epsilon is None or self.delta is None:
+            return None
+        return Budget(self.epsilon, self.delta, self.counted_by)
+
+    def multiplier(self, rate: float, steps: int) -> float:
+        """The noise multiplier for that many steps: as given, or the least that keeps them in the budget."""
+        if self.noise is not None:
+            return self.noise
+        assert self.budget is not None, "without noise there is a target"
+        return self.budget.noise(lambda noise: [self.release(noise, rate, steps)])
+
+    def check_statements(self, site: str, confidential: int) -> None:
+        """δ is a chance of telling all: strict mode wants it below one in all confidential statements."""
+        if self.strict and self.delta is not None and self.delta * confidential >= 1:
+            raise ConfigError(
+                f"privacy.delta: {self.delta:g} allows publishing one of the {confidential:,} confidential "
+                f"statements of site {site!r}; expected well below {1 / confidential:.1g}"
+            )

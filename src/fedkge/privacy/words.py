@@ -1,0 +1,114 @@
+"""Privacy in words: whose data is protected, against whom, by which assumption, and how much that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import ROUND_CEILING, Context
+from math import exp, isfinite
+
+from fedkge.privacy.accountants import ACCOUNTANTS
+from fedkge.privacy.accounts import Account
+from fedkge.privacy.releases import Everything, Poisson
+
+FALSE_ALARMS = 0.05  #: share of statements wrongly taken for members, at which attacks are bounded
+
+
+def headline(account: Account) -> str:
+    """ε as it must always be printed: with δ, unit, neighbours, accountant and what it is worth."""
+    return (
+        f"{account.site}: ε = {number(account.epsilon)} at δ = {account.delta:g} "
+        f"(unit: one confidential {account.unit}; neighbours: {account.neighbours.replace('-', ' ')}; "
+        f"accountant: {ACCOUNTANTS[account.accountant]().about}; guarantee: {account.guarantee})"
+    )
+
+
+def explained(accounts: Sequence[Account]) -> list[str]:
+    """A headline per site, and what these mean: a sentence or two per item, said once for all sites."""
+    proven = [account for account in accounts if account.guarantee == "formal"]
+    said = [headline(account) for account in accounts]
+    said += dict.fromkeys(_why_none(account) for account in accounts if account not in proven)
+    return said + _guarantee(proven) if proven else said
+
+
+def _guarantee(accounts: Sequence[Account]) -> list[str]:
+    worst = max(accounts, key=lambda account: account.epsilon)
+    sites = ", ".join(account.site for account in accounts)
+    return [
+        f"Protected: each confidential training statement of {sites}, one by one: whether it was in the "
+        "graph or not.",
+        "Against: whoever sees everything that left training, every table after every step and every upload: "
+        "the hub, other sites, and readers of the final embeddings, together and whatever else they know.",
+        f"That is: what they see changes the odds that a statement of {worst.site} was there by a factor of "
+        f"at most e^ε = {number(exp(min(worst.epsilon, 700)))}, but for a chance of δ. A test that wrongly "
+        f"accuses {FALSE_ALARMS:.0%} of other statements finds at most {most_found(worst):.1%} of the true "
+        f"ones{'; at the other sites fewer' * (len(accounts) > 1)}.",
+        _assumptions(accounts),
+        "Not protected: unrestricted statements; that an entity or relation exists; what follows from "
+        "unrestricted statements. k statements about one person together have up to k·ε, and a larger δ. A "
+        "statement that several sites hold is released by each: add their ε.",
+    ]
+
+
+def _assumptions(accounts: Sequence[Account]) -> str:
+    samplings = {type(release.sampling) for account in accounts for release in account.releases}
+    found = [
+        "the entities, relations, number of confidential statements and schedule of steps are public",
+        "nothing was tuned, stopped or chosen by confidential statements (each further run adds its own ε)",
+        "a statement's gradient is clipped together with its negatives, which do not depend on other "
+        "confidential statements, and every row gets noise at every step, also of an empty batch",
+    ]
+    if Poisson in samplings:
+        found.append(
+            "batches are drawn statement by statement, independently, by a key that only the site has"
+        )
+    if Everything in samplings:
+        found.append("some releases use all statements and gain nothing from sampling")
+    found.append("noise in floating point is taken for true Gaussian noise")
+    return "Assuming: " + "; ".join(found) + "."
+
+
+def _why_none(account: Account) -> str:
+    if account.flaws:
+        return (
+            f"guarantee: none, because {'; '.join(account.flaws)}. The ε is what the accountant says if this "
+            "is left aside; the true one may be far larger, or infinite."
+        )
+    return "guarantee: none, because something was released without noise."
+
+
+def unprotected(mode: str) -> list[str]:
+    """What to say of a run whose ledger has no releases."""
+    if mode == "off":
+        return [
+            "guarantee: none, because training added no noise (privacy.mode is off).",
+            "Nothing is protected: tables, uploads and embeddings may reveal any training statement, "
+            "confidential or not, to whoever sees them.",
+        ]
+    if mode == "u-only":
+        return [
+            "Confidential statements were not used (privacy.mode is u-only): nothing that left the sites "
+            "depends on them, ε = 0 (unit: one confidential statement; neighbours: add or remove one).",
+            "Assuming: entities and relations are public, also those that only confidential statements name. "
+            "Unrestricted statements are not protected.",
+        ]
+    return [
+        f"Nothing has been released yet (privacy.mode is {mode}): the ledger has no entries.",
+    ]
+
+
+def most_found(account: Account) -> float:
+    """The largest share of members that any test finds, as (ε, δ) bounds it (Kairouz et al., 2015).
+
+    found <= min(e^ε · alarms + δ, 1 - e^-ε · (1 - δ - alarms))
+    """
+    if not isfinite(account.epsilon) or account.epsilon > 700:
+        return 1.0
+    factor, alarms = exp(account.epsilon), FALSE_ALARMS
+    return min(1.0, factor * alarms + account.delta, 1 - (1 - account.delta - alarms) / factor)
+
+
+def number(value: float) -> str:
+    """Three digits, rounded up: an ε is a bound, and never printed below itself."""
+    if not isfinite(value):
+        return "∞"
+    return f"{Context(prec=3, rounding=ROUND_CEILING).create_decimal_from_float(value):f}" if value else "0"

@@ -1,0 +1,135 @@
+"""The page's part on what a method notes between sites, as who hears whom: a map, and its course."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from html import escape
+from math import isfinite
+from typing import TypeAlias
+
+from fedkge.reports.canvas import Canvas
+from fedkge.reports.experiments import Experiment
+from fedkge.reports.figure import Figure, Trace, finite, named_axis, text
+from fedkge.reports.lines import Line, Point, Scale, coloured, line_figure, small_figure
+from fedkge.reports.markup import Column, table, words
+from fedkge.reports.plots import CELLS
+from fedkge.reports.run import Between, Run
+
+NUMBERS = 12  #: sites whose cells have room for their numbers
+FACETS = 12  #: sites that get a small plot of their own
+ROUNDS = {"title": {"text": "round"}, "rangemode": "tozero"}
+Course: TypeAlias = Mapping[int, Between]  # round -> a note
+
+
+def between_sites(page: Canvas, groups: Sequence[Experiment]) -> str:
+    """Every note of every experiment; of several seeds the first's."""
+    parts = []
+    for group in groups:
+        for name, course in courses(group.first).items():
+            seeds = f", seed {group.first.seed}" if len(group.runs) > 1 else ""
+            label = f"{group.label}{seeds}" if len(groups) > 1 or seeds else ""
+            parts.append(_note(page, name, course, set(group.first.kept.values()), label))
+    return "".join(parts)
+
+
+def courses(run: Run) -> dict[str, dict[int, Between]]:
+    """Note -> round -> numbers between sites."""
+    found: dict[str, dict[int, Between]] = {}
+    for number in sorted(run.validations):
+        for name, note in run.validations[number].notes.items():
+            found.setdefault(name, {})[number] = note
+    return found
+
+
+def _note(page: Canvas, name: str, course: Course, kept: Container[int], label: str) -> str:
+    """The map of the round whose tables were kept, or else of the last, and how it came about."""
+    shown = next((number for number in course if number in kept), max(course))
+    note = course[shown]
+    where = f"{label}: " if label else ""
+    which = f"round {shown}" + ", whose tables are kept" * (shown in kept)
+    caption = f"{where}after {which}; each row's site towards each column's."
+    parts = []
+    if len(note.sites) <= CELLS:
+        parts.append(page.place(heat_figure(name, note), caption))
+    columns = [Column("site", "Site", words), *(Column(str(i), s, digits) for i, s in enumerate(note.sites))]
+    rows = [
+        {"site": site, **{str(i): finite(value) for i, value in enumerate(values)}}
+        for site, values in zip(note.sites, note.values, strict=True)
+    ]
+    parts.append(table(rows, columns, f"{name.capitalize()}: {caption}"))
+    if len(course) > 1 and all(other.values == note.values for other in course.values()):
+        parts.append(f'<p class="soft">{escape(where + name)} is the same in every round.</p>')
+    elif len(course) > 1:
+        moved = (
+            "Half of what a site's row differs by from the first, over all columns; below, each row itself."
+        )
+        parts.append(page.place(change_figure(name, course), f"{label}. {moved}" if label else moved))
+        parts.append(page.grid(row_figures(name, course)))
+    return "".join(parts)
+
+
+def digits(value: float) -> str:
+    """To four digits, wherever the first of them is."""
+    return f"{value:.4g}"
+
+
+def heat_figure(name: str, note: Between) -> Figure:
+    """A cell for every two sites."""
+    names = [text(site, 200) for site in note.sites]
+    known = [value for row in note.values for value in row if isfinite(value)]
+    heat: Trace = {
+        "type": "heatmap",
+        "x": list(range(len(names))),
+        "y": list(range(len(names))),
+        "z": [[finite(value) for value in row] for row in note.values],
+        "zmin": min([0.0, *known]),
+        "zmax": max([0.0, *known]),
+        "customdata": [[[row, column] for column in names] for row in names],
+        "hovertemplate": "%{customdata[0]} → %{customdata[1]}: %{z:.4g}<extra></extra>",
+        "hoverongaps": False,
+        "xgap": 2,
+        "ygap": 2,
+        "colorbar": {"thickness": 12, "outlinewidth": 0, "title": {"text": text(name)}},
+        "meta": {"series": "heat"},
+    }
+    if len(names) <= NUMBERS:
+        heat["texttemplate"] = "%{z:.3f}"
+    layout = {"xaxis": named_axis(note.sites), "yaxis": {**named_axis(note.sites), "autorange": "reversed"}}
+    label = f"{name.capitalize()} of each row's site towards each column's; the table below has the numbers."
+    return Figure(name.capitalize(), label, [heat], layout, max(320, 90 + 34 * len(names)))
+
+
+def change_figure(name: str, course: Course) -> Figure:
+    """How far each site's row has moved from where it first was: half of the summed differences."""
+    rounds = sorted(course)
+    first = course[rounds[0]]
+    lines = [
+        Line(site, [Point(n, _moved(first.values[i], course[n].values[i])) for n in rounds], *coloured(i))
+        for i, site in enumerate(first.sites)
+    ]
+    scale = Scale(ROUNDS, {"title": {"text": f"{name}, moved"}}, "round %{x}: %{y:.4g}")
+    title = f"How far {name} has moved since round {rounds[0]}"
+    label = f"{title}, for each site: half of the sum of the differences of its row."
+    return line_figure(title, label, lines, scale)
+
+
+def _moved(then: Sequence[float], now: Sequence[float]) -> float:
+    return sum(abs(b - a) for a, b in zip(then, now, strict=True)) / 2
+
+
+def row_figures(name: str, course: Course) -> list[Figure]:
+    """Of each site, its row over rounds: a line per other site, in the colours of the plot above."""
+    rounds = sorted(course)
+    sites = course[rounds[0]].sites
+    if len(sites) > FACETS:
+        return []
+    scale = Scale(ROUNDS, {}, "round %{x}: %{y:.4g}")
+    found = []
+    for i, site in enumerate(sites):
+        lines = [
+            Line(other, [Point(n, course[n].values[i][j]) for n in rounds], *coloured(j))
+            for j, other in enumerate(sites)
+        ]
+        label = f"{name.capitalize()} of {site} towards each site over rounds."
+        found.append(small_figure(f"{name} of {site}", label, lines, scale))
+    return found

@@ -1,0 +1,120 @@
+"""What a run's ledger says: ε of each site and over epochs, as a table, a plot and words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from fedkge.config import build
+from fedkge.errors import ConfigError, DataError, MissingPackage
+from fedkge.privacy import (
+    ACCOUNTANTS,
+    LEDGER,
+    Account,
+    Entry,
+    Privacy,
+    accounts,
+    explained,
+    over_epochs,
+    read_ledger,
+    unprotected,
+)
+from fedkge.privacy.words import number
+from fedkge.reports.canvas import Canvas
+from fedkge.reports.figure import Figure
+from fedkge.reports.lines import Line, Point, Scale, coloured, line_figure
+from fedkge.reports.markup import Column, count, table, words
+from fedkge.reports.run import Run
+
+LINES = 8  #: sites that get a line of their own; of more, those that have spent most
+COLUMNS = (
+    Column("site", "Site", words),
+    Column("epsilon", "ε", number, "rounded up; smaller is more private"),
+    Column("delta", "δ", lambda value: f"{value:g}", "the chance with which ε may fail"),
+    Column("unit", "Unit", words, "what is protected", words=True),
+    Column("neighbours", "Neighbours", words, "graphs that must look alike", words=True),
+    Column("accountant", "Accountant", words, words=True),
+    Column("guarantee", "Guarantee", words, "formal: proven under the assumptions below", words=True),
+    Column("releases", "Releases", count, "steps and uploads that used confidential statements"),
+    Column("mechanism", "Mechanism", words, words=True),
+    Column("sampling", "Sampling", words, words=True),
+)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """A run's releases and what they cost; no accounts when nothing was released."""
+
+    mode: str
+    entries: Sequence[Entry]
+    accounts: Sequence[Account]
+
+    @property
+    def words(self) -> list[str]:
+        """Whose data is protected against whom."""
+        return explained(self.accounts) if self.accounts else unprotected(self.mode)
+
+    def curve(self, account: Account) -> dict[int, float]:
+        """Epoch -> ε."""
+        return over_epochs(self.entries, account.site, account.delta, ACCOUNTANTS[account.accountant]())
+
+
+def spent(run: Run, delta: float | None = None, accountant: str | None = None) -> Spent:
+    """What a run released, at the δ and by the accountant given; unset, those of its configuration."""
+    config = run.path / "config.toml"
+    try:
+        given = build(Privacy, run.config.get("privacy", {}), "privacy")
+    except ConfigError as error:
+        raise DataError(f"{config}: {error}") from None
+    entries = read_ledger(run.path / LEDGER)
+    if not entries:
+        return Spent(given.mode, entries, [])
+    delta = given.delta if delta is None else delta
+    if delta is None:
+        raise DataError(f"{config}: privacy.delta is missing; which δ is ε meant at? give --delta")
+    return Spent(given.mode, entries, accounts(entries, delta, accountant or given.accountant))
+
+
+def together(runs: Sequence[Spent], delta: float, accountant: str | None = None) -> list[Account]:
+    """What several runs on the same confidential statements cost: sites of one name are one site."""
+    return accounts([entry for run in runs for entry in run.entries], delta, accountant)
+
+
+def epsilon_figure(found: Spent) -> Figure:
+    """ε over epochs, a line per site."""
+    most = sorted(found.accounts, key=lambda account: -account.epsilon)[:LINES]
+    lines = []
+    for i, account in enumerate(account for account in found.accounts if account in most):
+        points = [Point(epoch, epsilon) for epoch, epsilon in found.curve(account).items()]
+        lines.append(Line(account.site, points, *coloured(i)))
+    scale = Scale(
+        {"title": {"text": "epoch"}, "rangemode": "tozero"},
+        {"title": {"text": f"ε at δ = {most[0].delta:g}"}},
+        "epoch %{x}: ε = %{y:.3f}",
+    )
+    title = "ε over epochs" + (", of the sites that have spent most" * (len(found.accounts) > LINES))
+    return line_figure(title, f"{title}: what each site has spent by the end of an epoch.", lines, scale)
+
+
+def privacy_part(page: Canvas, found: Spent) -> str:
+    """One run: the plot, the table, and what they mean."""
+    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in found.words)
+    if not found.accounts:
+        return said
+    caption = "What each site has spent: every release that was recorded, used or not."
+    rows = [account.plain() for account in found.accounts]
+    return page.place(epsilon_figure(found)) + table(rows, COLUMNS, caption) + said
+
+
+def privacy(page: Canvas, runs: Sequence[Run]) -> str:
+    """For a report: the runs that have a ledger, one below the other."""
+    parts = []
+    for run in runs:
+        if (run.path / LEDGER).is_file():
+            try:
+                part = privacy_part(page, spent(run))
+            except MissingPackage as error:
+                part = f'<p class="soft">{escape(str(error))}</p>'
+            parts.append(part if len(runs) == 1 else f"<h3>{escape(run.name)}</h3>{part}")
+    return "".join(parts)

@@ -1,0 +1,152 @@
+"""`fedkge privacy`: table, words and plot of a run's ledger; nothing promised without one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from commands import answer, fedkge, refused
+from fedkge.privacy import Ledger, Release
+from fedkge.privacy.accountants import Rdp
+from fedkge.privacy.releases import Gaussian, Poisson, Shuffled, TouchedRows
+from run_folders import write_run
+
+STRICT = ["privacy.mode=strict", "privacy.epsilon=2.0", "privacy.delta=1e-6", "privacy.accountant=rdp"]
+PAPER = ["privacy.mode=paper", "privacy.noise=0.7", "privacy.delta=1e-6"]
+SITES = ("north", "south")
+
+
+def private_run(folder: Path, options: list[str], release: Release, epochs: int = 6) -> Path:
+    run = write_run(folder, "fede", sites=SITES, options=options)
+    ledger = Ledger(run / "ledger.jsonl")
+    for epoch in range(1, epochs + 1):
+        for site in SITES[: 1 + (epoch <= 3)]:  # south stops after three epochs
+            ledger.record(site, epoch, release)
+    return run
+
+
+@pytest.fixture
+def strict(tmp_path: Path) -> Path:
+    pytest.importorskip("dp_accounting")
+    pytest.importorskip("plotly")
+    return private_run(tmp_path / "strict", STRICT, Release(Gaussian(1.2), Poisson(0.01), 50))
+
+
+def test_a_run_with_a_ledger(strict: Path) -> None:
+    (run,) = answer("privacy", strict)["runs"]
+    epsilon = Rdp().epsilon([Release(Gaussian(1.2), Poisson(0.01), 300)], 1e-6)
+    north, south = run["sites"]
+    assert north == {
+        "site": "north",
+        "epsilon": epsilon,
+        "delta": 1e-6,
+        "unit": "statement",
+        "neighbours": "add-or-remove-one",
+        "accountant": "rdp",
+        "guarantee": "formal",
+        "releases": 300,
+        "mechanism": "Gaussian noise 1.2 on every row",
+        "sampling": "Poisson, rate 0.01",
+    }
+    assert south["epsilon"] < epsilon
+    assert run["mode"] == "strict"
+    assert sum(word.startswith("Protected: each confidential") for word in run["words"]) == 1
+    page = Path(run["plot"])
+    assert page == strict.resolve() / "privacy.html"
+    assert "ε over epochs" in page.read_text()
+    assert "Against: whoever sees everything" in page.read_text()
+
+
+def test_for_people(strict: Path) -> None:
+    shown = fedkge("privacy", strict)
+    assert shown.exit_code == 0, shown.output
+    for said in ("strict: what was spent", "formal", "Assuming: ", "Not protected: ", "plot: "):
+        assert said in shown.stdout
+    for line in shown.stdout.splitlines():
+        if line.startswith(SITES):
+            assert "unit: one confidential statement; neighbours: add or remove one; accountant: " in line
+
+
+def test_another_delta_and_accountant(strict: Path) -> None:
+    base = answer("privacy", strict)["runs"][0]["sites"][0]
+    loose = answer("privacy", strict, "--delta", "1e-3")["runs"][0]["sites"][0]
+    older = answer("privacy", strict, "--accountant", "rdp-paper")["runs"][0]["sites"][0]
+    assert loose["epsilon"] < base["epsilon"] < older["epsilon"]
+    assert "no accountant is named 'pdl'; did you mean 'pld'" in refused(
+        "privacy", strict, "--accountant", "pdl"
+    )
+    assert "delta: expected above 0 and below 1" in refused("privacy", strict, "--delta", "2")
+
+
+def test_paper_mode_promises_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    release = Release(TouchedRows(0.7, 20.0), Shuffled(0.01), 50)
+    (run,) = answer("privacy", private_run(tmp_path / "paper", PAPER, release))["runs"]
+    assert {site["guarantee"] for site in run["sites"]} == {"none"}
+    assert {site["accountant"] for site in run["sites"]} == {"rdp-paper"}
+    assert run["words"][2].startswith("guarantee: none, because noise on touched rows alone")
+    assert "pld cannot account for" in refused("privacy", tmp_path / "paper", "--accountant", "pld")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "guarantee: none, because training added no noise (privacy.mode is off)."),
+        (["privacy.mode=u-only"], "Confidential statements were not used (privacy.mode is u-only)"),
+        (STRICT, "Nothing has been released yet (privacy.mode is strict)"),
+    ],
+)
+def test_a_run_without_a_ledger(tmp_path: Path, options: list[str], said: str) -> None:
+    run = write_run(tmp_path / "run", options=options)
+    shown = fedkge("privacy", run)
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.startswith(said)
+    assert answer("privacy", run)["runs"][0]["sites"] == []
+    assert not (run / "privacy.html").exists()
+
+
+def test_runs_add_up(strict: Path, tmp_path: Path) -> None:
+    private_run(tmp_path / "again", STRICT, Release(Gaussian(1.5), Poisson(0.01), 50))
+    found = answer("privacy", strict, tmp_path / "again", "--accountant", "rdp")
+    both = [Release(Gaussian(noise), Poisson(0.01), 300) for noise in (1.2, 1.5)]
+    assert found["together"][0]["epsilon"] == Rdp().epsilon(both, 1e-6)
+    assert all(found["together"][0]["epsilon"] > run["sites"][0]["epsilon"] for run in found["runs"])
+    assert "All runs together, if sites of one name" in fedkge("privacy", strict, tmp_path / "again").stdout
+
+
+def test_a_damaged_ledger_is_an_error(strict: Path) -> None:
+    lines = (strict / "ledger.jsonl").read_text().splitlines(keepends=True)
+    (strict / "ledger.jsonl").write_text("".join(lines[:2] + lines[3:]))
+    assert "ledger.jsonl:3: lines were removed or changed here" in refused("privacy", strict)
+
+
+def test_without_dp_accounting(strict: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedkge.privacy import accountants
+
+    accountants._divergence.cache_clear()
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    assert "pip install 'fedkge[privacy]'" in refused("privacy", strict)
+    assert fedkge("report", strict).exit_code == 0
+    assert "needs dp-accounting, which is not installed" in (strict / "report.html").read_text()
+
+
+def test_without_plotly_there_is_no_plot(strict: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    shown = fedkge("privacy", strict)
+    assert shown.exit_code == 0, shown.output
+    assert "plot: " not in shown.stdout
+    assert "needs plotly" in shown.stderr
+
+
+def test_reports_have_the_section(strict: Path, tmp_path: Path) -> None:
+    assert fedkge("report", strict).exit_code == 0
+    page = (strict / "report.html").read_text()
+    assert ">Privacy</h2>" in page
+    assert "ε over epochs" in page
+    plain = write_run(tmp_path / "plain", sites=SITES)
+    assert fedkge("report", plain).exit_code == 0
+    assert ">Privacy</h2>" not in (plain / "report.html").read_text()
+    assert fedkge("report", strict, plain, "--out", tmp_path / "both.html").exit_code == 0
+    assert "<h3>strict</h3>" in (tmp_path / "both.html").read_text()

@@ -1,0 +1,301 @@
+"""FedLU: what its two tables are when nothing is distilled, its loss, its switches, and what it reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedkge.config import read_toml
+from fedkge.errors import ConfigError, FedkgeError
+from fedkge.exchange.rows import HUB, Envelope
+from fedkge.graphs.graph import Axis, Graph, Names
+from fedkge.methods import Hub
+from fedkge.methods.fedlu import FedLU
+from fedkge.models import MODELS, Side, Tables
+from fedkge.runtimes.experiment import Experiment
+from fedkge.runtimes.folder import RunFolder
+from fedkge.runtimes.inprocess import Federated, Simulation, run
+from fedkge.training import Batch, Trainer
+from small_federations import assert_same, federated, ignore, played, small_federation
+
+SITES = small_federation()
+#: A loss of the scores alone: the usual ones have a kernel of their own that rounds otherwise, for one table.
+EXACT = {"loss": "margin"}
+PLATEAU = {"name": "fedlu", "when": "plateau"}
+
+
+def lu(**options: Any) -> dict[str, Any]:
+    return {"name": "fedlu", **options}
+
+
+def both(run: Federated) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
+    """Each site's local, global and relation rows."""
+    found = {}
+    for name, stack in run.stack_of.items():
+        tables = stack.sites[name].tables
+        assert tables.companion is not None
+        assert tables.companion.relations is tables.relations
+        found[name] = (tables.entities, tables.companion.entities, tables.relations)
+    return found
+
+
+# Degenerate equivalences
+
+
+def test_without_distillation_the_local_table_is_single(tmp_path: Path) -> None:
+    """Whatever the global table does: relations learn by the local scores alone."""
+    alone = played(tmp_path / "single", SITES, method={"name": "single"}, trainer=EXACT)
+    beside = played(tmp_path / "lu", SITES, method=lu(mu=0.0), trainer=EXACT)
+    taught = played(tmp_path / "taught", SITES, method=lu(), trainer=EXACT)
+    for name, stack in alone.stack_of.items():
+        tables = stack.sites[name].tables
+        local, common, relations = both(beside)[name]
+        assert torch.equal(local, tables.entities)
+        assert torch.equal(relations, tables.relations)
+        assert not torch.equal(common, local)
+        assert not torch.equal(both(taught)[name][0], tables.entities)
+
+
+def test_without_distillation_the_first_global_table_is_fedep(tmp_path: Path) -> None:
+    """For one round: from the second on, the global table scores with relations that the local one made."""
+    ep = played(tmp_path / "ep", SITES, method={"name": "fedep"}, rounds=1, trainer=EXACT)
+    beside = played(tmp_path / "lu", SITES, method=lu(mu=0.0), rounds=1, trainer=EXACT)
+    for name, stack in ep.stack_of.items():
+        assert torch.equal(both(beside)[name][1], stack.sites[name].tables.entities)
+    for name in ("mean.entity", "known.entity"):
+        assert torch.equal(ep.hub.hub.memory[name], beside.hub.hub.memory[name])
+
+
+def test_so_it_is_with_the_usual_loss_up_to_rounding(tmp_path: Path) -> None:
+    alone = played(tmp_path / "single", SITES, method={"name": "single"}, rounds=1)
+    beside = played(tmp_path / "lu", SITES, method=lu(mu=0.0), rounds=1)
+    for name, stack in alone.stack_of.items():
+        tables = stack.sites[name].tables
+        for mine, right in zip(
+            both(beside)[name], (tables.entities, tables.entities, tables.relations), strict=True
+        ):
+            torch.testing.assert_close(mine, right, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:no two sites have anything in common")
+def test_who_has_nothing_in_common_is_taught_nothing(tmp_path: Path) -> None:
+    """Then the two tables are one and the same, to the bit, as long as their optimisers are."""
+    apart = {
+        site: Graph(Names([f"{site}.{e}" for e in graph.entities]), graph.relations, *graph.splits().values())
+        for site, graph in SITES.items()
+    }
+    alone = played(tmp_path / "single", apart, method={"name": "single"}, trainer=EXACT)
+    taught = played(tmp_path / "lu", apart, method=lu(restart_global=False), trainer=EXACT)
+    for name, stack in alone.stack_of.items():
+        local, common, relations = both(taught)[name]
+        assert torch.equal(local, stack.sites[name].tables.entities)
+        assert torch.equal(common, local)
+        assert torch.equal(relations, stack.sites[name].tables.relations)
+
+
+# The loss
+
+
+def leaves(model: str) -> tuple[Tables, list[Tensor]]:
+    random = torch.Generator().manual_seed(0)
+    made = MODELS[model](dim=4)
+    widths = (made.width(Axis.ENTITY), made.width(Axis.ENTITY), made.width(Axis.RELATION))
+    rows = [torch.randn(9, w, generator=random, dtype=torch.float64).requires_grad_() for w in widths]
+    tables = Tables(made, rows[0], rows[2], companion=Tables(made, rows[1], rows[2]))
+    return tables, rows
+
+
+@pytest.mark.parametrize("model", ["transe", "rotate", "complex"])
+@pytest.mark.parametrize("side", Side)
+def test_the_loss_and_whom_it_moves(model: str, side: Side) -> None:
+    random, trainer = torch.Generator().manual_seed(1), Trainer()
+    index = torch.randint(0, 9, (6, 5), generator=random)
+    anchor, relation, site = index[:, 1], index[:, 2], torch.zeros(6, dtype=torch.int64)
+    batch = Batch(side, anchor, relation, index, site, torch.full((6,), 1 / 6))
+    tables, rows = leaves(model)
+    losses = FedLU(mu=0.7, temperature=2.0).objective(trainer, tables, batch, {})
+    losses.sum().backward()
+
+    again, (local, common, relations) = leaves(model)
+    head_first = side is Side.TAIL
+
+    def scores(entities: Tensor, of: Tensor) -> Tensor:
+        a, c, r = entities[anchor][:, None], entities[index], of[relation][:, None]
+        return again.model.score(a, r, c) if head_first else again.model.score(c, r, a)
+
+    own, shared = scores(local, relations), scores(common, relations.detach())
+    expected = torch.zeros(6, dtype=torch.float64)
+    for pupil, teacher in ((own, shared), (shared, own)):
+        weight = pupil[:, 1:].detach().softmax(-1)
+        expected = expected - F.logsigmoid(pupil[:, 0]) / 2
+        expected = expected - (weight * F.logsigmoid(-pupil[:, 1:])).sum(-1) / 2
+        p, q = (pupil / 2).softmax(-1), (teacher.detach() / 2).softmax(-1)
+        expected = expected + 0.7 * (q * (q.log() - p.log())).sum(-1)
+    expected.sum().backward()
+    torch.testing.assert_close(losses, expected)
+    for found, right in zip(rows, (local, common, relations), strict=True):
+        torch.testing.assert_close(found.grad, right.grad)
+
+
+# Switched on by plateaus
+
+
+def test_each_way_is_switched_on_when_the_other_table_has_stalled() -> None:
+    method, hub = FedLU(when="plateau", wait=20), Hub()
+
+    def after(round: int, local: float, shared: float) -> tuple[float, ...]:
+        method.validated(hub, round, local, {"global": shared})
+        return tuple(method.dialled(hub, "a")[way] for way in ("to_local", "to_global"))
+
+    assert method.dialled(hub, "a") == {"to_local": 0, "to_global": 0}
+    assert after(5, 0.1, 0.1) == (0, 0)
+    assert after(10, 0.1005, 0.2) == (0, 0)  # a small gain is one, before `wait`
+    assert after(15, 0.2, 0.2) == (1, 0)
+    assert after(16, 0.3, 0.3) == (1, 0)  # for good
+    assert after(17, 0.3, 0.4) == (1, 1)
+    hub.memory.clear()
+    assert after(15, 0.1, 0.1) == (0, 0)
+    assert after(20, 0.1005, 0.2) == (0, 1)
+    assert after(25, 0.0, 0.0) == (1, 1)
+
+
+def test_until_a_plateau_nothing_is_distilled(tmp_path: Path) -> None:
+    """Validated once, at the end: all rounds pass without distillation."""
+    options = {"evaluate": {"every": 4}, "rounds": 4}
+    assert_same(
+        played(tmp_path / "plateau", SITES, method=PLATEAU, **options),
+        played(tmp_path / "none", SITES, method=lu(mu=0.0), **options),
+    )
+
+
+def test_a_plateau_switches_distillation_on_at_the_sites(tmp_path: Path) -> None:
+    options = {"evaluate": {"every": 1}, "rounds": 8}
+    run = played(tmp_path / "plateau", SITES, method=PLATEAU, **options)
+    off = played(tmp_path / "off", SITES, method=lu(mu=0.0), **options)
+    assert run.hub.hub.memory["taught"].any()
+    ways = run.experiment.method.dialled(run.hub.hub, "a")
+    assert any(ways.values())
+    assert {n: s.site.dials for n, s in run.sites.items()}.keys() == SITES.keys()
+    assert any(not torch.equal(both(run)[n][0], both(off)[n][0]) for n in SITES)
+
+
+@pytest.mark.parametrize("method", [PLATEAU, lu()], ids=["plateau", "always"])
+def test_composed_with_everything_it_resumes_and_stacks(tmp_path: Path, method: dict[str, Any]) -> None:
+    """Top-K rows in int8, some sites each round, some late, some lost; the global tables too are the same."""
+    options = {
+        "method": method,
+        "rounds": 8,
+        "evaluate": {"every": 1},
+        "select": {"name": "topk", "p": 0.5, "s": 2},
+        "codec": {"name": "int8"},
+        "participation": {"fraction": 0.7, "quorum": 0.5, "late": "use", "dropout": 0.1},
+    }
+    whole = played(tmp_path / "whole", SITES, **options)
+    alone = played(tmp_path / "alone", SITES, how=Simulation(stacked=False), **options)
+
+    class Stopped(Exception):
+        pass
+
+    def stop(progress: Any) -> None:
+        if progress.round == 6:
+            raise Stopped
+
+    broken = federated(tmp_path / "broken", SITES, how=Simulation(save_every=0), **options)
+    with pytest.raises(Stopped):
+        broken.play(stop)
+    resumed = federated(tmp_path / "broken", SITES, how=Simulation(save_every=0), **options)
+    resumed.play(ignore)
+    result = whole.result()
+    for other in (alone, resumed):
+        assert_same(whole, other)
+        for name, tables in both(whole).items():
+            assert all(map(torch.equal, tables, both(other)[name]))
+        assert other.hub.stopping == whole.hub.stopping
+        assert other.result().views == result.views
+
+
+# What is measured
+
+
+def test_local_global_and_hub_are_reported(tmp_path: Path) -> None:
+    options = {"rounds": 3, "evaluate": {"every": 3}}
+    one = federated(tmp_path / "r", SITES, method=lu(), **options)
+    one.play(ignore)
+    result = one.result()
+    assert set(result.views) == {"global", "hub"}
+    for name, party in one.sites.items():
+        stack, laid = one.stack_of[name], party.views()["hub"]
+        site, mean = stack.sites[name], one.hub.hub.memory["mean.entity"]
+        local, common, relations = both(one)[name]
+        assert torch.equal(
+            laid.entities[site.shared[Axis.ENTITY].local], mean[one.hub.hub.ids[name][Axis.ENTITY]]
+        )
+        own = torch.ones(len(laid.entities), dtype=torch.bool)
+        own[site.shared[Axis.ENTITY].local] = False
+        assert torch.equal(laid.entities[own], common[own])
+        assert torch.equal(laid.relations, relations)
+        assert torch.equal(stack.bests[name].entities, local)
+    without = played(tmp_path / "w", SITES, method=lu(aggregate=False), **options)
+    assert set(without.result().views) == {"global"}
+    assert_same(one, without)
+    down = [run.traffic.summary()["down_values"] for run in (one, without)]
+    assert down[0] > down[1]
+
+
+def test_the_summary_and_the_journal_have_both(tmp_path: Path) -> None:
+    from fedkge.reports.load import load_run
+    from fedkge.reports.tables import metric_rows, own_rows
+
+    one = Experiment.parse(read_toml(Path(__file__).parents[2] / "examples" / "atlas-fedlu-topk-int8.toml"))
+    config = one.config() | {"rounds": 2, "evaluate": {"every": 1}}
+    config["trainer"] |= {"epochs": 1, "negatives": 8}
+    config["model"] |= {"dim": 8}
+    one = Experiment.parse(config)
+    summary = run(one, RunFolder.create(tmp_path / "r", one, False), torch.device("cpu"))
+    assert {"test", "test_global", "test_hub"} <= summary["metrics"].keys()
+    for site in summary["sites"].values():
+        assert {"test", "test_global", "test_hub"} <= site["metrics"].keys()
+    loaded = load_run(tmp_path / "r")
+    (row,) = metric_rows([loaded])
+    assert row["mrr"] == summary["metrics"]["test"]["mrr"]
+    assert row["global_mrr"] == summary["metrics"]["test_global"]["mrr"]
+    assert row["hub_mrr"] == summary["metrics"]["test_hub"]["mrr"]
+    for found in own_rows(loaded)[:-1]:
+        assert found["hub_mrr"] == summary["sites"][found["site"]]["metrics"]["test_hub"]["mrr"]
+
+
+def test_a_run_goes_on_while_the_global_table_improves(tmp_path: Path) -> None:
+    run = federated(tmp_path, SITES, method=lu(), evaluate={"every": 1, "patience": 2}, rounds=9)
+    names = ("mrr", "mr", *(f"hits@{k}" for k in (1, 3, 5, 10)))
+    for party in run.sites.values():
+        values = iter([0.5, 0.1, 0.4, 0.2, 0.4, 0.3, 0.4, 0.3, 0.4, 0.3])  # local, global, by turns
+        party.measure = lambda tables, values=values: {
+            "some": dict.fromkeys(names, next(values)) | {"count": 1}
+        }
+    run.play(ignore)
+    assert run.hub.round == 5  # better locally at 1, globally until 3, then twice neither
+    assert run.hub.stopping[""].best_at == 1
+
+
+def test_bad_letters(tmp_path: Path) -> None:
+    run = federated(tmp_path, SITES, method=PLATEAU)
+    with pytest.raises(FedkgeError, match=r"a: the hub sets \[\], expected \['to_global', 'to_local'\]"):
+        run.sites["a"].begin(Envelope(HUB, "a", "train", 1))
+    for letter in [letter for site in run.sites.values() for letter in site.open()]:
+        run.hub.receive(letter)
+    run.hub.phase, run.hub.events = "measure", []
+    good = {"a": run.stack_of["a"].measure("a", run.sites["a"].site.tables, "valid")["a"]["both"]}
+    run.hub.receive(Envelope("a", HUB, "metrics", 1, note={"metrics": good}))
+    run.hub.receive(Envelope("b", HUB, "metrics", 1, note={"metrics": good, "views": {"global": {"b": 1}}}))
+    assert [event["site"] for event in run.hub.events if event["event"] == "refused"] == ["a", "b"]
+
+
+@pytest.mark.parametrize("bad", [{"mu": -1.0}, {"temperature": 0.0}, {"mu": float("nan")}, {"wait": -1}])
+def test_bad_options(bad: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="mu, temperature, wait: expected"):
+        FedLU(**bad)
