@@ -174,7 +174,9 @@ the round chosen on valid. The experiments are in examples/; budgets are ours an
 def taken(summary: dict[str, Any]) -> dict[str, Any]:
     keys = ("dataset", "model", "method", "seed", "courses", "environment")
     tests = {split: found for split, found in summary["metrics"].items() if split.startswith("test")}
-    return {key: summary[key] for key in keys} | {s: m for s, m in tests.items() if s != "test_tail"}
+    return {key: summary[key] for key in keys} | {
+        split: found for split, found in tests.items() if not split.endswith(("_head", "_tail"))
+    }
 
 
 def rows_of(run: dict[str, Any]) -> str:

@@ -247,6 +247,12 @@ def summarise(
                 "relations": 7 + i,
                 "digest": f"{i:064x}",
                 "metrics": {"valid": own[site], "test": own[site], "test_tail": own[site]},
+                "structure": {
+                    "degrees": [[1, 100 * (i + 1)], [2, 60], [7, 20], [90 + i, 3]],
+                    "mean_degree": 2.5 + i,
+                    "coefficients": [*[10 + i] * 19, 40],
+                    "mean_clustering": 0.2 + 0.1 * i,
+                },
                 "shared": {"entity": 0 if method in SILENT else skill.shared(site), "relation": 0},
                 "traffic": sent[site],
             }
@@ -285,6 +291,34 @@ def _courses(
         return {site: {"rounds": last, "best_round": best(site)} for site, last in until.items()}
     name = "collective" if method == "collective" else "federation"
     return {name: {"rounds": max(until.values()), "best_round": best(None)}}
+
+
+def write_ranks(folder: Path, ranks: Mapping[str, Sequence[float]]) -> Path:
+    """Ranks of a run's test questions by site: the first half of heads, the others of tails."""
+    import numpy as np
+    from safetensors.numpy import save
+
+    for site, values in ranks.items():
+        head, tail = np.split(np.array(values, np.float32), 2)
+        own = folder / "sites" / site
+        own.mkdir(parents=True, exist_ok=True)
+        own.joinpath("ranks.safetensors").write_bytes(save({"head": head, "tail": tail}))
+    return folder
+
+
+def write_tables(folder: Path, entities: Mapping[str, Sequence[str]], width: int = 4) -> Path:
+    """Random rows of a run's entities by site."""
+    import numpy as np
+    from safetensors.numpy import save
+
+    random = np.random.default_rng(0)
+    for site, names in entities.items():
+        own = folder / "sites" / site
+        own.mkdir(parents=True, exist_ok=True)
+        rows = random.normal(size=(len(names), width)).astype(np.float32)
+        own.joinpath("entities.safetensors").write_bytes(save({"rows": rows}))
+        own.joinpath("entities.tsv").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
+    return folder
 
 
 def write_seeds(folder: Path, method: str, seeds: Sequence[int] = (0, 1, 2), **options: Any) -> Path:

@@ -76,6 +76,24 @@ def played(path: Path, federation: Federation, **options: Any) -> Federated:
     return run
 
 
+class Once:
+    """Federations played to their end, each once: for tests that only look at them.
+
+    The trainer has the given options, unless a test has others.
+    """
+
+    def __init__(self, folder: Path, **trainer: Any) -> None:
+        self.folder, self.trainer = folder, trainer
+        self.known: dict[str, Federated] = {}
+
+    def __call__(self, federation: Federation, **options: Any) -> Federated:
+        options["trainer"] = {**self.trainer, **options.get("trainer", {})}
+        key = repr(([graph.digest() for graph in federation.values()], options))
+        if key not in self.known:
+            self.known[key] = played(self.folder / str(len(self.known)), federation, **options)
+        return self.known[key]
+
+
 def ignore(progress: Progress) -> None:
     pass
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from operator import mul
 
 import pytest
 import torch
 from torch import Tensor
 
-from fedkge.kernels import Adam, Backend, Contribution, Similarity, Turn, backend, reference
+from fedkge.kernels import Adam, Backend, Contribution, Similarity, Tie, Turn, backend, reference
 
 CLOSE = {torch.float64: {"rtol": 1e-11, "atol": 1e-13}, torch.float32: {"rtol": 1e-5, "atol": 1e-7}}
 ROWS, WIDTH = 13, 7
@@ -204,11 +206,13 @@ def test_touching_nothing_changes_nothing(kernels: Backend, device: torch.device
 @pytest.mark.parametrize(
     "sites", [([ROWS], [4], [True]), ([4, 4, 9, ROWS], [3, 0, 0, 7], [True, False, False, True])]
 )
+@pytest.mark.parametrize("held", [False, True])
 def test_whole_step_from_factors_equals_adding_up_and_stepping(
     kernels: Backend,
     device: torch.device,
     dtype: torch.dtype,
     kind: Similarity,
+    held: bool,
     sites: tuple[list[int], list[int], list[bool]],
 ) -> None:
     state = {name: even(x, kind) for name, x in numbers(dtype, seed=8).items()}
@@ -219,8 +223,31 @@ def test_whole_step_from_factors_equals_adding_up_and_stepping(
     part = contribution(kind, expected[0], 9, [0, 2, 3, 5, 8, 12])
     gradient = torch.zeros_like(expected[0])
     reference.accumulate_(gradient, expected[0], part)
-    reference.adam_(expected[0], gradient, *expected[1:], turn(*sites), Adam(rate=0.1))
     on_device = contribution(kind, found[0], 9, [0, 2, 3, 5, 8, 12])
+    if held:
+        kept, factors = even(numbers(dtype, seed=9)["table"], kind), numbers(dtype, seed=10)["table"][:, :3]
+        rows = expected[0].clone().requires_grad_()
+        (reference.moments(rows, kept) * factors).sum().backward()
+        assert rows.grad is not None
+        gradient += rows.grad
+        slopes = factors * torch.tensor([2, 2, 1])
+        on_device = replace(on_device, tie=Tie(kept.to(device), slopes.to(device)))
+    reference.adam_(expected[0], gradient, *expected[1:], turn(*sites), Adam(rate=0.1))
     kernels.adam_whole_(found[0], on_device, *found[1:], turn(*sites, device=device), Adam(rate=0.1))
     for mine, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(mine.cpu(), theirs, **CLOSE[dtype])
+
+
+@pytest.mark.parametrize("width", [2, 50, 700])
+def test_moments_of_rows(kernels: Backend, device: torch.device, dtype: torch.dtype, width: int) -> None:
+    random = torch.Generator().manual_seed(0)
+    table, kept = (torch.randn(9, width, generator=random, dtype=torch.float64).to(dtype) for _ in range(2))
+    kept[3] = table[3]
+    found = kernels.moments(table.to(device), kept.to(device)).cpu()
+    pairs = zip(table.double().tolist(), kept.double().tolist(), strict=True)
+    expected = [
+        [sum((a - b) ** 2 for a, b in zip(x, k, strict=True)), sum(a * a for a in x), sum(map(mul, x, k))]
+        for x, k in pairs
+    ]
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=dtype), **CLOSE[dtype])
+    assert found[3, 0] == 0

@@ -38,6 +38,40 @@ def test_compare(tmp_path: Path) -> None:
     assert files(tmp_path / "all" / "fede") == before  # what is done is not repeated
 
 
+def test_compare_says_who_is_worse_off_beyond_chance(tmp_path: Path) -> None:
+    line = ("compare", "tiny.toml", "--method", "single,fedep,collective", "--out", tmp_path / "all", *SHORT)
+    found = answer(*line)
+    rows = {row["site"]: row for row in found["sites"]}
+    assert [(row["run"], row["site"]) for row in found["paired"]] == [
+        (run, site) for run in ("fedep", "collective") for site in ("north", "south")
+    ]
+    for row in found["paired"]:
+        assert row["difference"] == pytest.approx(rows[row["site"]][f"{row['run']} − single"], abs=1e-7)
+        assert row["low"] < row["difference"] < row["high"]
+        assert row["verdict"] == (
+            "better off" if row["low"] > 0 else "worse off" if row["high"] < 0 else None
+        )
+    for one in found["joining"]:
+        verdicts = [row["verdict"] for row in found["paired"] if row["run"] == one["run"]]
+        assert len(one["better_off"]) == verdicts.count("better off")
+        assert len(one["worse_off"]) == verdicts.count("worse off")
+    shown = fedkge(*line, "--resume").stdout
+    for row in found["paired"]:
+        assert f"{row['difference']:+.4f} [{row['low']:+.4f}, {row['high']:+.4f}]" in shown
+    assert answer("report", tmp_path / "all")["paired"] == found["paired"]
+    again = fedkge("report", tmp_path / "all")
+    assert "beyond chance" in again.stdout
+    assert "Beyond chance: " in (tmp_path / "all" / "report.html").read_text()
+
+
+def test_a_report_warns_of_other_budgets(tmp_path: Path) -> None:
+    for method, rounds in (("single", 1), ("fedep", 2)):
+        line = ("run", "tiny.toml", "--set", f"method.name={method}", "--set", f"rounds={rounds}")
+        assert fedkge(*line, "--out", tmp_path / method).exit_code == 0
+    found = fedkge("report", tmp_path / "single", tmp_path / "fedep", "--out", tmp_path / "page.html")
+    assert "warning: Budgets differ in rounds (1, 2): a difference in results may be" in found.stderr
+
+
 def test_compare_for_people(tmp_path: Path) -> None:
     line = ("compare", "tiny.toml", "--method", "single,fedep", "--out", tmp_path / "both", *SHORT)
     shown = fedkge(*line)

@@ -28,6 +28,20 @@ def test_evaluate_repeats_the_runs_own_metrics() -> None:
 
 
 @pytest.mark.usefixtures("done")
+def test_evaluate_keeps_the_ranks_that_the_run_kept() -> None:
+    paths = [Path("runs/tiny/sites") / site / "ranks.safetensors" for site in ("north", "south")]
+    before = [path.read_bytes() for path in paths]
+    for path in paths:
+        path.unlink()
+    answer("evaluate", "runs/tiny")
+    assert not any(path.exists() for path in paths)
+    answer("evaluate", "runs/tiny", "--keep-ranks", "--ties", "pessimistic")
+    assert [path.read_bytes() for path in paths] == before
+    for other in (("--split", "valid"), ("--types", "train"), ("--classify",)):
+        assert refused("evaluate", "runs/tiny", "--keep-ranks", *other).startswith("--keep-ranks: expected")
+
+
+@pytest.mark.usefixtures("done")
 def test_evaluate_ties_and_types() -> None:
     best, middle, worst = (
         answer("evaluate", "runs/tiny", "--ties", ties)[0]["mrr"]

@@ -6,15 +6,17 @@ import json
 import re
 import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedkge.reports.load import load_runs
-from run_folders import Away, write_run, write_seeds, write_sweep
+from run_folders import Away, write_ranks, write_run, write_seeds, write_sweep, write_tables
 
 pytest.importorskip("plotly", reason="the report needs plotly")
+TSNE = find_spec("sklearn") is not None
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here; Debian: apt-get install chromium")
 
@@ -44,7 +46,10 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_run(folder / "fede", "fede", sites=sites, ended=False, last=12),
         write_run(folder / "fedep", "fedep", sites=sites, away=Away(late={"7": [3]}, refused={"7": [4]})),
     ]
-    write_report(load_runs(runs), folder / "report.html", "fedep")
+    for run in (runs[0], runs[1], runs[3]):
+        write_ranks(run, {site: [1.0, 2.5, 4.0, 8.0] for site in sites})
+        write_tables(run, {site: [f"e{i}" for i in range(k, k + 12)] for k, site in enumerate(sites)})
+    write_report(load_runs(runs), folder / "report.html", "fedep", tsne=TSNE)
     return folder / "report.html"
 
 
@@ -81,8 +86,9 @@ def test_every_plot_is_drawn(seen: tuple[str, str]) -> None:
     dom, log = seen
     places = len(re.findall(r'class="plot[ "]', dom))
     # 2 of sites, 5 of loss and 5 of validation (all, and one per site), 3 over bytes, 1 of bytes sent,
-    # 1 beside a reference, 1 of who took part, 3 of sizes, 1 of overlap, 1 of time
-    assert places == 23
+    # 1 beside a reference, 1 of who took part, 3 of sizes, 1 of overlap, 1 of degrees, 1 of clustering, 1 of
+    # time; of entities in a plane, 5 for each of the three that have ended
+    assert places == 25 + 15 * TSNE
     assert dom.count("js-plotly-plot") == places
     assert len(re.findall(r'<svg class="main-svg"[^>]*>', dom)) >= places
     assert "could not be drawn" not in dom

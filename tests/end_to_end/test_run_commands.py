@@ -42,13 +42,15 @@ def test_run(done: subprocess.CompletedProcess[str]) -> None:
     assert summary["rounds"] == 6
     assert summary["best_round"] in (2, 4, 6)
     assert summary["sites"]["north"]["triples"]["test"] == 20
-    assert set(summary["metrics"]) == {"valid", "test", "test_tail"}
+    splits = {f"{split}{side}" for split in ("valid", "test") for side in ("", "_head", "_tail")}
+    assert set(summary["metrics"]) == set(summary["sites"]["north"]["metrics"]) == splits
     events = [event["event"] for event in journal_of("runs/tiny")]
     assert events == ["start", *["round", "round", "evaluate"] * 3, "end"]
     assert "sent:" not in done.stdout  # by sites that train alone
     made = files(Path("runs/tiny"))
     for site in ("north", "south"):
-        for name in ("entities.safetensors", "entities.tsv", "relations.safetensors", "relations.tsv"):
+        tables = [f"{of}.{end}" for of in ("entities", "relations") for end in ("safetensors", "tsv")]
+        for name in (*tables, "ranks.safetensors"):
             assert f"sites/{site}/{name}" in made
     assert not any(name.endswith(".part") for name in made)
     config = read_toml(Path("runs/tiny/config.toml"))

@@ -22,7 +22,8 @@ from fedkge.graphs.datasets import load
 from fedkge.methods import METHODS
 from fedkge.models import MODELS
 from fedkge.parties import Participation
-from fedkge.runtimes.experiment import Align, Data, Evaluate, Experiment
+from fedkge.privacy import Privacy
+from fedkge.runtimes.experiment import Align, Data, Evaluate, Experiment, Marks
 from fedkge.training import Trainer
 
 ROOT = Path(__file__).parents[2]
@@ -232,12 +233,24 @@ def test_trainer_options() -> None:
 def test_experiment_options() -> None:
     documented = tables(ROOT / "docs" / "training.md", "option", "default")
     found = {name: default for name, default, _ in documented}
-    parts = {"data": Data, "evaluate": Evaluate, "participation": Participation, "align": Align}
+    parts = {
+        "data": Data,
+        "evaluate": Evaluate,
+        "participation": Participation,
+        "align": Align,
+        "marks": Marks,
+    }
     for part, cls in parts.items():
         expected = {f"`{part}.{field.name}`": shown(field.default) for field in fields(cls)}
         assert {name: value for name, value in found.items() if name.startswith(f"`{part}.")} == expected
     plain = {f"`{field.name}`": shown(field.default) for field in fields(Experiment) if field.type == "int"}
     assert plain == {name: found[name] for name in ("`seed`", "`rounds`")}
+
+
+def test_privacy_options() -> None:
+    documented = tables(ROOT / "docs" / "privacy.md", "privacy", "default")
+    expected = {f"`{field.name}`": shown(field.default) for field in fields(Privacy)}
+    assert {name: default for name, default, _ in documented} == expected
 
 
 def test_methods() -> None:

@@ -12,12 +12,14 @@ from fedkge.config import read_toml
 from fedkge.graphs.catalogue import DATASETS
 from fedkge.methods import METHODS
 from fedkge.runtimes.experiment import Experiment
+from fedkge.training.cadence import Cadence
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.glob("*.toml"))
 FEDLU = sorted(EXAMPLES.glob("fedlu-2023-*.toml"))
 FEDS = sorted((*EXAMPLES.glob("feds-2024-*.toml"), *EXAMPLES.glob("fedkge-fb15k237-*.toml")))
 PFEDEG = sorted(EXAMPLES.glob("pfedeg-2024-*.toml"))
+DPKGE = sorted(EXAMPLES.glob("dpkge-2022-*.toml"))
 METHOD_OF = {"fede": "fedep"}  # FedLU's name -> ours, where it is another
 ROWS = ("single", "collective", "fede", "fedprox", "fedec", "fedlu")
 
@@ -32,7 +34,7 @@ def test_examples_parse(path: Path) -> None:
     experiment = Experiment.parse(read_toml(path))
     assert str(experiment.data).lower() in DATASETS
     *_, name = path.stem.split("-")
-    if not path.stem.startswith("atlas"):
+    if not path.stem.startswith(("atlas", "dpkge")):
         named = METHOD_OF if path in FEDLU else {"svd": "fedep"}  # a codec's name
         expected = named.get(name, name)
         assert METHODS.name_of(experiment.method) == expected
@@ -68,7 +70,7 @@ def test_the_budget(path: Path) -> None:
     assert (experiment.evaluate.every, experiment.evaluate.patience) == (5, 3)
     config = experiment.config()
     model = config["model"]["name"]
-    assert config["model"]["margin"] == {"transe": 10.0, "rotate": 9.0, "complex": 9.0}[model]
+    assert config["model"]["margin"] == {"transe": 10.0, "rotate": 9.0, "complex": 3.5}[model]
     assert model in path.stem
     assert config["data"]["name"].lower().replace("fb15k-237", "fb15k237") in path.stem
     assert trainer.subsampling
@@ -102,7 +104,7 @@ def test_the_settings_of_pfedeg(path: Path) -> None:
     assert (experiment.model.dim, config["model"]["margin"], trainer.lr) == (128, 10.0, 1e-3)
     assert (trainer.batch_size, trainer.negatives, trainer.epochs, trainer.sides) == (512, 256, 3, "tail")
     assert (trainer.loss, trainer.temperature, trainer.optimizer) == ("self-adversarial", 1.0, "adam")
-    assert config["evaluate"] | {"every": 5, "patience": 5, "rule": "drops"} == config["evaluate"]
+    assert config["evaluate"] == {"every": 5, "patience": 5, "rule": "drops", "sides": "tail"}
     assert config["model"]["name"] in path.stem
     assert config["data"]["name"].lower().replace("fb15k-237", "fb15k237") in path.stem
     if config["method"]["name"] == "pfedeg":
@@ -135,3 +137,35 @@ def test_rivals_of_feds_have_one_budget(path: Path) -> None:
         del expected["codec"]
     del config["method"], expected["method"]
     assert config == expected
+
+
+# DPKGE
+
+
+def test_presets_of_dpkge_differ_in_their_protection_alone() -> None:
+    experiments = {path.stem.split("transe-")[1]: Experiment.parse(read_toml(path)) for path in DPKGE}
+    assert {name: one.privacy.mode for name, one in experiments.items()} == {
+        name: name for name in ("fulldp", "off", "paper", "strict", "u-only")
+    }
+    configs = [one.config() for one in experiments.values()]
+    for config in configs:
+        del config["privacy"]
+    assert all(config == configs[0] for config in configs)
+
+
+@pytest.mark.parametrize(
+    ("name", "statements", "epsilon"), [("paper", 136_058, 10.08), ("fulldp", 272_115, 6.86)]
+)
+def test_presets_of_dpkge_cost_what_the_paper_says(name: str, statements: int, epsilon: float) -> None:
+    """Table 7; half of FB15k-237's 272,115 statements are confidential, or all."""
+    experiment = Experiment.parse(read_toml(EXAMPLES / f"dpkge-2022-fb15k237-transe-{name}.toml"))
+    privacy = experiment.privacy
+    cadence = Cadence.of(experiment.trainer, privacy, statements)
+    epochs = experiment.rounds * experiment.trainer.epochs
+    assert (cadence.expected, cadence.steps) == (int(272_115**0.5), statements // 521)
+    assert privacy.noise is not None
+    assert privacy.delta == pytest.approx(1 / 272_115, rel=1e-4)
+    spent = privacy.counted_by.epsilon(
+        [cadence.release(privacy, privacy.noise, epochs * cadence.steps)], privacy.delta
+    )
+    assert spent == pytest.approx(epsilon, abs=0.02)

@@ -14,11 +14,12 @@ from torch.nn import functional as F
 from fedkge.errors import ConfigError
 from fedkge.exchange.rows import Rows
 from fedkge.graphs.graph import Axis, Graph
+from fedkge.kernels import reference
 from fedkge.methods import Hub
 from fedkge.methods.fede import FedE
 from fedkge.methods.fedec import FedEC
 from fedkge.methods.fedprox import FedProx
-from fedkge.training import BySite
+from fedkge.training import BySite, Moments
 from small_federations import (
     assert_same,
     differ,
@@ -178,26 +179,30 @@ def test_absent_owners_can_count_with_their_last_rows() -> None:
     assert told(method, at, "b") == {1: 3.0, 2: 3.0, 3: 5.0}
 
 
+def moments(rows: torch.Tensor, kept: torch.Tensor) -> Moments:
+    return Moments(*reference.moments(rows, kept).unbind(-1))
+
+
 def test_penalties_are_the_formulas() -> None:
     generator = torch.Generator().manual_seed(0)
     e, received, previous = torch.randn(3, 5, 4, generator=generator)
     sites = BySite(torch.tensor([0, 0, 0, 1, 1]), torch.tensor([3.0, 2.0]))
     drift = e - received
     for squared, power in ((True, 2), (False, 1)):
-        pull = FedProx(mu=0.5, squared=squared).penalty(e, {"anchor": received}, sites)
+        pull = FedProx(mu=0.5, squared=squared).penalty(moments(e, received), sites)
         slow = [0.25 * torch.linalg.matrix_norm(drift[part]) ** power for part in (slice(3), slice(3, 5))]
         torch.testing.assert_close(pull, torch.stack(slow))
     g, p = F.cosine_similarity(e, received), F.cosine_similarity(e, previous)
     losses = -0.3 * torch.log((g / 0.2).exp() / ((g / 0.2).exp() + (p / 0.2).exp()))
-    kept = {"away": F.normalize(previous) - F.normalize(received)}
+    away = F.normalize(previous) - F.normalize(received)
     expected = torch.stack([losses[:3].mean(), losses[3:].mean()])
-    torch.testing.assert_close(FedEC().penalty(e, kept, sites), expected)
+    torch.testing.assert_close(FedEC().penalty(moments(e, away), sites), expected)
 
 
 def test_a_plain_norm_has_a_slope_where_nothing_has_moved() -> None:
     e = torch.ones(4, 3, requires_grad=True)
     sites = BySite(torch.zeros(4, dtype=torch.int64), torch.tensor([4.0]))
-    FedProx(squared=False).penalty(e, {"anchor": e.detach().clone()}, sites).sum().backward()
+    FedProx(squared=False).penalty(moments(e, e.detach().clone()), sites).sum().backward()
     assert e.grad is not None
     assert torch.equal(e.grad, torch.zeros(4, 3))
 

@@ -21,11 +21,12 @@ from fedkge.runtimes.experiment import Experiment
 from fedkge.runtimes.folder import RunFolder
 from fedkge.runtimes.inprocess import Federated, Simulation, run
 from fedkge.training import Batch, Trainer
-from small_federations import assert_same, federated, ignore, played, small_federation
+from small_federations import Once, assert_same, federated, ignore, played, small_federation
 
 SITES = small_federation()
 #: A loss of the scores alone: the usual ones have a kernel of their own that rounds otherwise, for one table.
 EXACT = {"loss": "margin"}
+FEW_STEPS = {"batch_size": 40}
 PLATEAU = {"name": "fedlu", "when": "plateau"}
 
 
@@ -44,14 +45,19 @@ def both(run: Federated) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
     return found
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    return Once(tmp_path_factory.mktemp("once"), **FEW_STEPS)
+
+
 # Degenerate equivalences
 
 
-def test_without_distillation_the_local_table_is_single(tmp_path: Path) -> None:
+def test_without_distillation_the_local_table_is_single(once: Once) -> None:
     """Whatever the global table does: relations learn by the local scores alone."""
-    alone = played(tmp_path / "single", SITES, method={"name": "single"}, trainer=EXACT)
-    beside = played(tmp_path / "lu", SITES, method=lu(mu=0.0), trainer=EXACT)
-    taught = played(tmp_path / "taught", SITES, method=lu(), trainer=EXACT)
+    alone = once(SITES, method={"name": "single"}, rounds=3, trainer=EXACT)
+    beside = once(SITES, method=lu(mu=0.0), rounds=3, trainer=EXACT)
+    taught = once(SITES, method=lu(), rounds=3, trainer=EXACT)
     for name, stack in alone.stack_of.items():
         tables = stack.sites[name].tables
         local, common, relations = both(beside)[name]
@@ -83,14 +89,14 @@ def test_so_it_is_with_the_usual_loss_up_to_rounding(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:no two sites have anything in common")
-def test_who_has_nothing_in_common_is_taught_nothing(tmp_path: Path) -> None:
+def test_who_has_nothing_in_common_is_taught_nothing(once: Once) -> None:
     """Then the two tables are one and the same, to the bit, as long as their optimisers are."""
     apart = {
         site: Graph(Names([f"{site}.{e}" for e in graph.entities]), graph.relations, *graph.splits().values())
         for site, graph in SITES.items()
     }
-    alone = played(tmp_path / "single", apart, method={"name": "single"}, trainer=EXACT)
-    taught = played(tmp_path / "lu", apart, method=lu(restart_global=False), trainer=EXACT)
+    alone = once(apart, method={"name": "single"}, rounds=3, trainer=EXACT)
+    taught = once(apart, method=lu(restart_global=False), rounds=3, trainer=EXACT)
     for name, stack in alone.stack_of.items():
         local, common, relations = both(taught)[name]
         assert torch.equal(local, stack.sites[name].tables.entities)
@@ -164,19 +170,19 @@ def test_each_way_is_switched_on_when_the_other_table_has_stalled() -> None:
     assert after(25, 0.0, 0.0) == (1, 1)
 
 
-def test_until_a_plateau_nothing_is_distilled(tmp_path: Path) -> None:
+def test_until_a_plateau_nothing_is_distilled(once: Once) -> None:
     """Validated once, at the end: all rounds pass without distillation."""
-    options = {"evaluate": {"every": 4}, "rounds": 4}
+    options = {"evaluate": {"every": 3}, "rounds": 3}
     assert_same(
-        played(tmp_path / "plateau", SITES, method=PLATEAU, **options),
-        played(tmp_path / "none", SITES, method=lu(mu=0.0), **options),
+        once(SITES, method=PLATEAU, **options),
+        once(SITES, method=lu(mu=0.0), **options),
     )
 
 
-def test_a_plateau_switches_distillation_on_at_the_sites(tmp_path: Path) -> None:
+def test_a_plateau_switches_distillation_on_at_the_sites(once: Once) -> None:
     options = {"evaluate": {"every": 1}, "rounds": 8}
-    run = played(tmp_path / "plateau", SITES, method=PLATEAU, **options)
-    off = played(tmp_path / "off", SITES, method=lu(mu=0.0), **options)
+    run = once(SITES, method=PLATEAU, **options)
+    off = once(SITES, method=lu(mu=0.0), **options)
     assert run.hub.hub.memory["taught"].any()
     ways = run.experiment.method.dialled(run.hub.hub, "a")
     assert any(ways.values())
@@ -189,10 +195,11 @@ def test_composed_with_everything_it_resumes_and_stacks(tmp_path: Path, method: 
     """Top-K rows in int8, some sites each round, some late, some lost; the global tables too are the same."""
     options = {
         "method": method,
-        "rounds": 8,
+        "rounds": 6,
         "evaluate": {"every": 1},
         "select": {"name": "topk", "p": 0.5, "s": 2},
         "codec": {"name": "int8"},
+        "trainer": FEW_STEPS,
         "participation": {"fraction": 0.7, "quorum": 0.5, "late": "use", "dropout": 0.1},
     }
     whole = played(tmp_path / "whole", SITES, **options)
@@ -202,7 +209,7 @@ def test_composed_with_everything_it_resumes_and_stacks(tmp_path: Path, method: 
         pass
 
     def stop(progress: Any) -> None:
-        if progress.round == 6:
+        if progress.round == 5:
             raise Stopped
 
     broken = federated(tmp_path / "broken", SITES, how=Simulation(save_every=0), **options)
@@ -252,8 +259,8 @@ def test_the_summary_and_the_journal_have_both(tmp_path: Path) -> None:
     from fedkge.reports.tables import metric_rows, own_rows
 
     one = Experiment.parse(read_toml(Path(__file__).parents[2] / "examples" / "atlas-fedlu-topk-int8.toml"))
-    config = one.config() | {"rounds": 2, "evaluate": {"every": 1}}
-    config["trainer"] |= {"epochs": 1, "negatives": 8}
+    config = one.config() | {"rounds": 1, "evaluate": {"every": 1}}
+    config["trainer"] |= {"epochs": 1, "negatives": 4}
     config["model"] |= {"dim": 8}
     one = Experiment.parse(config)
     summary = run(one, RunFolder.create(tmp_path / "r", one, False), torch.device("cpu"))

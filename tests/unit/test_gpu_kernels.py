@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedkge.kernels import reference
-from fedkge.kernels.base import Adam, Contribution, Draw, Similarity, Turn
+from fedkge.kernels.base import Adam, Contribution, Draw, Similarity, Tie, Turn
 
 CUDA = torch.cuda.is_available()
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -22,7 +22,7 @@ if not CUDA and not INTERPRETED:
     pytest.skip("no CUDA device, and TRITON_INTERPRET is not 1", allow_module_level=True)
 pytest.importorskip("triton", reason="the GPU kernels need triton")
 
-from fedkge.kernels.gpu import backend, ranking, shelving, similarity  # noqa: E402
+from fedkge.kernels.gpu import backend, contrasting, ranking, shelving, similarity  # noqa: E402
 from fedkge.kernels.gpu.launch import LONGEST, Tiles  # noqa: E402
 
 pytestmark = pytest.mark.gpu
@@ -133,6 +133,20 @@ def test_tiles_change_nothing(kind: Similarity, tiles: Tiles) -> None:
     close(scores, part.scores)
     close(d_query, reference.backward_query(kind, *factors))
     close(gradient, gradient_of(part, table))
+
+
+@pytest.mark.parametrize("programs", [1, 6, 1 << 20])
+@pytest.mark.parametrize("n", [1, 2, 23])
+@pytest.mark.parametrize("kind", Similarity)
+def test_parts_of_candidates_change_nothing(kind: Similarity, n: int, programs: int) -> None:
+    table = normal(20, 36)
+    part = contribution(kind, 3, n, table)
+    factors = (kind, part.query, table, part.index, 2.0, 1.5)
+    scores, d_query = torch.full_like(part.scores, torch.nan), torch.full_like(part.query, torch.nan)
+    contrasting.contrast_rows(scores, d_query, *factors, programs=programs)
+    _, expected, _, expected_d_query = reference.contrast_rows(*factors)
+    close(scores, expected)
+    close(d_query, expected_d_query)
 
 
 @pytest.mark.parametrize("kind", Similarity)
@@ -259,6 +273,10 @@ def test_adam_computes_gradients_where_it_steps(
     table = normal(30, 10, dtype=dtype)
     part = contribution(kind, 4, 19, table, m=6, skewed=True)
     _steps_agree(step, table, part, torch.tensor(ends), active)
+    if step == "adam_whole_":
+        kept, factors = normal(30, 10, dtype=dtype, seed=6), normal(30, 3, dtype=dtype, seed=7)
+        close(backend.moments(table, kept), reference.moments(table, kept))
+        _steps_agree(step, table, replace(part, tie=Tie(kept, factors)), torch.tensor(ends), active)
 
 
 @dataclass(frozen=True)

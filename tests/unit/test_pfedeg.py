@@ -18,14 +18,16 @@ from fedkge.errors import ConfigError, DataError
 from fedkge.exchange.rows import HUB, Envelope, Rows
 from fedkge.exchange.select import TopK
 from fedkge.graphs.graph import Axis, Graph
+from fedkge.kernels import reference
 from fedkge.methods import Hub
 from fedkge.methods.pfedeg import PFedEG, cosine
 from fedkge.runtimes.experiment import Experiment
 from fedkge.runtimes.folder import RunFolder
 from fedkge.runtimes.inprocess import Federated, Progress, Simulation, run
 from fedkge.runtimes.journal import read_journal
-from fedkge.training import BySite
+from fedkge.training import BySite, Moments
 from small_federations import (
+    Once,
     assert_same,
     differ,
     experiment,
@@ -40,7 +42,8 @@ from small_graphs import start
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "atlas-pfedeg-topk-int8.toml"
 SITES = small_federation()
-ROUNDS = 4
+ROUNDS = 3
+FEW_STEPS = {"batch_size": 40}
 AFFINITIES = ("cosine", "cosine-mean", "jaccard", "uniform")
 LEARNT = ("cosine", "cosine-mean")
 Held = Mapping[str, Mapping[str, list[float]]]  # site -> entity -> row, of what the hub has
@@ -220,7 +223,7 @@ def tables(graph: Graph, table: Tensor) -> dict[str, list[float]]:
 
 def slow_rounds(affinity: str, p: float, initialise: bool) -> dict[str, Tensor]:
     """Every site trained by itself; knowledge by name, in dictionaries. Entities after training."""
-    one = experiment()
+    one = experiment(trainer=FEW_STEPS)
     training = {site: start(one.trainer, one.model, {site: graph}) for site, graph in SITES.items()}
     entities = {site: set(graph.entities) for site, graph in SITES.items()}
     after: dict[str, dict[str, list[float]]] = {}
@@ -239,10 +242,15 @@ def slow_rounds(affinity: str, p: float, initialise: bool) -> dict[str, Tensor]:
     return {site: one_site.tables.entities for site, one_site in training.items()}
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    return Once(tmp_path_factory.mktemp("once"), **FEW_STEPS)
+
+
 @pytest.mark.parametrize("affinity", AFFINITIES)
-def test_rounds_are_training_and_weighing_by_name(tmp_path: Path, affinity: str) -> None:
+def test_rounds_are_training_and_weighing_by_name(once: Once, affinity: str) -> None:
     method = {"name": "pfedeg", "affinity": affinity, "p": 0.6, "beta": 0.0}
-    fed = played(tmp_path, SITES, method=method, rounds=ROUNDS)
+    fed = once(SITES, method=method, rounds=ROUNDS)
     for site, expected in slow_rounds(affinity, 0.6, True).items():
         torch.testing.assert_close(rows(fed)[f"now {site} entity"], expected, rtol=1e-4, atol=1e-5)
 
@@ -253,48 +261,48 @@ def close(one: Federated, other: Federated, kind: str = "") -> None:
             torch.testing.assert_close(tensor, rows(other)[name], rtol=1e-4, atol=1e-5)
 
 
-def by(path: Path, sites: Mapping[str, Graph] = SITES, **method: Any) -> Federated:
-    return played(path / str(method), sites, method={"name": "pfedeg", **method})
+def by(once: Once, sites: Mapping[str, Graph] = SITES, **method: Any) -> Federated:
+    return once(sites, method={"name": "pfedeg", **method})
 
 
-def test_with_equal_weights_it_is_fedep_and_fedprox(tmp_path: Path) -> None:
+def test_with_equal_weights_it_is_fedep_and_fedprox(once: Once) -> None:
     equal = {"affinity": "uniform", "p": 1.0}
-    fedep = played(tmp_path / "fedep", SITES, method={"name": "fedep"})
-    close(by(tmp_path, **equal, beta=0.0), fedep)
+    fedep = once(SITES, method={"name": "fedep"})
+    close(by(once, **equal, beta=0.0), fedep)
     prox = {"name": "fedprox", "mu": 0.2, "squared": False}
-    close(by(tmp_path, **equal, beta=0.1), played(tmp_path / "fedprox", SITES, method=prox))
-    assert distance(by(tmp_path, p=1.0, beta=0.0), fedep) > 1e-3, "other weights"
-    assert distance(by(tmp_path, **equal | {"p": 0.5}, beta=0.0), fedep) > 1e-3
+    close(by(once, **equal, beta=0.1), once(SITES, method=prox))
+    assert distance(by(once, p=1.0, beta=0.0), fedep) > 1e-3, "other weights"
+    assert distance(by(once, **equal | {"p": 0.5}, beta=0.0), fedep) > 1e-3
 
 
-def test_two_sites_are_always_fedep_by_what_they_have_in_common(tmp_path: Path) -> None:
+def test_two_sites_are_always_fedep_by_what_they_have_in_common(once: Once) -> None:
     two = {site: SITES[site] for site in "ab"}
-    fedep = played(tmp_path / "fedep", two, method={"name": "fedep"})
-    close(by(tmp_path, two, affinity="jaccard", p=1.0, beta=0.0), fedep)
-    assert distance(by(tmp_path, two, affinity="cosine", p=1.0, beta=0.0), fedep) > 1e-3
+    fedep = once(two, method={"name": "fedep"})
+    close(by(once, two, affinity="jaccard", p=1.0, beta=0.0), fedep)
+    assert distance(by(once, two, affinity="cosine", p=1.0, beta=0.0), fedep) > 1e-3
 
 
-def test_sites_with_the_same_entities_are_fedep_by_what_they_have_in_common(tmp_path: Path) -> None:
+def test_sites_with_the_same_entities_are_fedep_by_what_they_have_in_common(once: Once) -> None:
     names = [f"e{i}" for i in range(20)]
     same = {s: small_graph(k, names, [f"{s}.r{i}" for i in range(3)], 70) for k, s in enumerate("abc")}
-    fedep = played(tmp_path / "fedep", same, method={"name": "fedep"})
-    close(by(tmp_path, same, affinity="jaccard", p=1.0, beta=0.0), fedep)
+    fedep = once(same, method={"name": "fedep"})
+    close(by(once, same, affinity="jaccard", p=1.0, beta=0.0), fedep)
 
 
 @pytest.mark.parametrize("off", [{"p": 0.0}, {"initialise": False}], ids=str)
-def test_a_site_that_takes_nothing_over_is_alone(tmp_path: Path, off: dict[str, Any]) -> None:
-    single = played(tmp_path / "single", SITES, method={"name": "single", "restart": True})
-    close(by(tmp_path, **off, beta=0.0), single, "now")
-    assert distance(by(tmp_path, **off, beta=1.0), single, "now") > 1e-3, "the pull is left"
-    assert distance(by(tmp_path, beta=0.0), single, "now") > 1e-3
+def test_a_site_that_takes_nothing_over_is_alone(once: Once, off: dict[str, Any]) -> None:
+    single = once(SITES, method={"name": "single", "restart": True})
+    close(by(once, **off, beta=0.0), single, "now")
+    assert distance(by(once, **off, beta=1.0), single, "now") > 1e-3, "the pull is left"
+    assert distance(by(once, beta=0.0), single, "now") > 1e-3
 
 
 @pytest.mark.filterwarnings("ignore:no two sites have anything in common")
 @pytest.mark.parametrize("affinity", AFFINITIES)
-def test_one_site_is_alone(tmp_path: Path, affinity: str) -> None:
+def test_one_site_is_alone(once: Once, affinity: str) -> None:
     one = {"b": SITES["b"]}
-    single = played(tmp_path / "single", one, method={"name": "single", "restart": True})
-    close(by(tmp_path, one, affinity=affinity, beta=0.0), single)
+    single = once(one, method={"name": "single", "restart": True})
+    close(by(once, one, affinity=affinity, beta=0.0), single)
 
 
 def distance(one: Federated, other: Federated, kind: str = "") -> float:
@@ -319,31 +327,36 @@ def test_knowledge_is_mixed_and_rounds_begin_there_unless_told_not_to(tmp_path: 
         torch.testing.assert_close(site.tables.entities, mixed if initialise else before)
 
 
+def moments(rows: torch.Tensor, kept: torch.Tensor) -> Moments:
+    return Moments(*reference.moments(rows, kept).unbind(-1))
+
+
 def test_the_pull_is_the_norm_and_its_slope_is_right() -> None:
     generator = torch.Generator().manual_seed(0)
     e, knowledge = torch.randn(2, 5, 4, generator=generator, dtype=torch.float64)
     sites = BySite(torch.tensor([0, 0, 0, 1, 1]), torch.tensor([3.0, 2.0]))
-    kept = {"knowledge": knowledge}
     slow = [sum(x * x for x in (e - knowledge)[part].flatten().tolist()) for part in (slice(3), slice(3, 5))]
     expected = torch.tensor([0.4 * math.sqrt(square) for square in slow], dtype=torch.float64)
-    torch.testing.assert_close(PFedEG(beta=0.4).penalty(e, kept, sites), expected)
+    torch.testing.assert_close(PFedEG(beta=0.4).penalty(moments(e, knowledge), sites), expected)
     rows_ = e.clone().requires_grad_()
-    assert torch.autograd.gradcheck(lambda r: PFedEG(beta=0.4).penalty(r, kept, sites), (rows_,))
+    assert torch.autograd.gradcheck(
+        lambda r: PFedEG(beta=0.4).penalty(moments(r, knowledge), sites), (rows_,)
+    )
 
 
 def test_the_pull_has_a_slope_where_nothing_has_moved() -> None:
     e = torch.ones(4, 3, requires_grad=True)
     sites = BySite(torch.zeros(4, dtype=torch.int64), torch.tensor([4.0]))
-    PFedEG().penalty(e, {"knowledge": e.detach().clone()}, sites).sum().backward()
+    PFedEG().penalty(moments(e, e.detach().clone()), sites).sum().backward()
     assert e.grad is not None
     assert torch.equal(e.grad, torch.zeros(4, 3))
 
 
 @pytest.mark.parametrize("model", ["transe", "rotate", "complex"])
-def test_a_strong_pull_keeps_rows_near_their_knowledge_and_finite(tmp_path: Path, model: str) -> None:
+def test_a_strong_pull_keeps_rows_near_their_knowledge_and_finite(once: Once, model: str) -> None:
     def far(beta: float) -> float:
         method = {"name": "pfedeg", "beta": beta}
-        fed = played(tmp_path / str(beta), SITES, method=method, model={"name": model}, rounds=2)
+        fed = once(SITES, method=method, model={"name": model}, rounds=2)
         stack = fed.stacks[0]
         assert all(torch.isfinite(table).all() for table in rows(fed).values())
         return float((stack.tables.entities - stack.kept[Axis.ENTITY]["knowledge"]).norm())
@@ -357,7 +370,8 @@ HARD = {
     "participation": {"fraction": 0.7, "quorum": 0.5, "late": "use", "dropout": 0.2},
     "codec": {"name": "int8"},
     "select": {"name": "topk", "p": 0.5, "s": 2},
-    "rounds": 6,
+    "rounds": 5,
+    "trainer": FEW_STEPS,
 }
 OTHERS = (
     {"affinity": "jaccard"},
@@ -384,13 +398,14 @@ def test_every_variant_stacks_and_resumes(tmp_path: Path, options: dict[str, Any
     assert resumed.hub.round == 3
     resumed.play(ignore)
     assert_same(alone, resumed)
-    assert differ(alone, played(tmp_path / "whole", SITES, **{**common, "select": {"name": "full"}}))
+    assert differ(
+        alone, played(tmp_path / "whole", SITES, **{**common, "select": {"name": "full"}, "rounds": 3})
+    )
 
 
-def test_fewer_rows_travel_both_ways(tmp_path: Path) -> None:
+def test_fewer_rows_travel_both_ways(once: Once) -> None:
     def sent(**options: Any) -> dict[str, Any]:
-        fed = played(tmp_path / str(options), SITES, method={"name": "pfedeg"}, **options)
-        return fed.traffic.summary()
+        return once(SITES, method={"name": "pfedeg"}, **options).traffic.summary()
 
     whole, half = sent(), sent(select={"name": "topk", "p": 0.5})
     for direction in ("up_values", "down_values"):  # which rows, and how many sent them, are counted too
@@ -399,14 +414,14 @@ def test_fewer_rows_travel_both_ways(tmp_path: Path) -> None:
 
 def test_the_example_runs(tmp_path: Path) -> None:
     """Partial participation, top-K rows and 8 bits, on atlas, with a smaller budget."""
-    small = ["rounds=3", "model.dim=8", "trainer.epochs=1", "trainer.negatives=4", "evaluate.every=1"]
+    small = ["rounds=2", "model.dim=8", "trainer.epochs=1", "trainer.negatives=4", "evaluate.every=1"]
     one = Experiment.parse(override(read_toml(EXAMPLE), small))
     assert (one.select, one.participation.fraction) == (TopK(0.5, 4), 0.75)
     summary = run(one, RunFolder.create(tmp_path / "run", one, resume=False), torch.device("cpu"))
     assert summary["metrics"]["test"]["mrr"] > 0
     events = list(read_journal(tmp_path / "run" / "run.jsonl"))
-    assert [len(event["participants"]) for event in events if event["event"] == "round"] == [3, 3, 3]
-    assert sum("notes" in event for event in events) == 3
+    assert [len(event["participants"]) for event in events if event["event"] == "round"] == [3, 3]
+    assert sum("notes" in event for event in events) == 2
 
 
 # What the hub is told, and what it notes
@@ -433,8 +448,8 @@ def test_numbers_of_entities_that_cannot_be_are_refused(tmp_path: Path, note: di
 
 
 @pytest.mark.parametrize("affinity", AFFINITIES)
-def test_the_journal_has_the_affinity_of_every_evaluated_round(tmp_path: Path, affinity: str) -> None:
-    fed = by(tmp_path, affinity=affinity)
+def test_the_journal_has_the_affinity_of_every_evaluated_round(once: Once, affinity: str) -> None:
+    fed = by(once, affinity=affinity)
     events = [e for e in read_journal(fed.folder.journal.path) if e["event"] == "evaluate"]
     assert [event["round"] for event in events] == [2, 4]
     noted = [event["notes"]["affinity"] for event in events]
@@ -444,8 +459,8 @@ def test_the_journal_has_the_affinity_of_every_evaluated_round(tmp_path: Path, a
     assert (noted[0] == noted[1]) == (affinity not in LEARNT), "constant but for what is learnt"
 
 
-def test_a_method_that_notes_nothing_adds_nothing_to_the_journal(tmp_path: Path) -> None:
-    fed = played(tmp_path, SITES, method={"name": "fedep"})
+def test_a_method_that_notes_nothing_adds_nothing_to_the_journal(once: Once) -> None:
+    fed = once(SITES, method={"name": "fedep"})
     assert all("notes" not in event for event in read_journal(fed.folder.journal.path))
 
 

@@ -16,7 +16,7 @@ from fedkge.graphs.graph import Axis, Graph
 from fedkge.models import MODELS, Model, Side, tables
 from fedkge.training import Batch, Trainer, Training
 from fedkge.training.optimizers import OPTIMIZERS
-from small_graphs import first_tables, random_graph, ring, shares, start, watch
+from small_graphs import first_tables, random_graph, ring, shares, start, triples_of, watch
 
 numba = pytest.importorskip("numba")
 
@@ -378,3 +378,18 @@ def test_an_objective_of_ones_own() -> None:
     training = Training(trainer, plain.tables, plain.corpus, pull)
     losses = [training.run(epoch).item() for epoch in range(30)]
     assert losses[-1] < losses[0] - 1
+
+
+def test_alternating_sides_visit_every_statement_once() -> None:
+    graph = ring()
+    training = start(
+        Trainer(batch_size=16, negatives=2, sides="alternate"), MODELS["transe"](dim=4), {"a": graph}
+    )
+    batches = watch(training)
+    training.run(0, 2)
+    for epoch in (batches[:5], batches[5:]):
+        seen = torch.cat([triples_of(batch) for batch in epoch])
+        assert sorted(seen.tolist()) == sorted(graph.train.tolist())
+    sides = [str(batch.side) for batch in batches]
+    assert sides[:5] == ["head", "tail", "head", "tail", "head"]
+    assert sides[5:] == ["tail", "head", "tail", "head", "tail"], "by epochs too"

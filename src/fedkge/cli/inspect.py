@@ -10,8 +10,10 @@ import typer
 
 from fedkge.cli.arguments import Json
 from fedkge.cli.output import check, command, show
+from fedkge.errors import ConfigError
 
 if TYPE_CHECKING:
+    from fedkge.evaluation import Ranks
     from fedkge.graphs.graph import Graph
     from fedkge.models import Tables
 
@@ -28,19 +30,29 @@ def evaluate(
     ] = "none",
     by_relation: Annotated[bool, typer.Option(help="A row per relation.")] = False,
     classify: Annotated[bool, typer.Option(help="Triple classification instead of ranks.")] = False,
+    keep_ranks: Annotated[
+        bool, typer.Option("--keep-ranks", help="Keep ranks of test in the run's folder, as runs do by now.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Measure a run's tables again: ranks by any tie rule, by relation, or triple classification."""
     with command():
+        from fedkge.runtimes.folder import RunFolder
+
         check("--split", split, ("valid", "test"))
         check("--ties", ties, ("optimistic", "realistic", "pessimistic"))
         check("--types", types, ("none", "train", "openke"))
+        if keep_ranks and (split, types, classify) != ("test", "none", False):
+            raise ConfigError("--keep-ranks: expected ranks of test among all entities, as runs keep them")
         rows = []
         for site, tables, graph in _sites(run):
             if classify:
                 rows.append(_classified(site, tables, graph, with_thresholds=json))
-            else:
-                rows += _ranked(site, tables, graph, split, ties, types, by_relation)
+                continue
+            ranks = _ranks(site, tables, graph, split, types)
+            rows += _measured(site, ranks, graph, ties, by_relation)
+            if keep_ranks:
+                RunFolder.open(run).save_ranks(site, ranks)
         title = "test, triple classification" if classify else f"{split}, {ties} ties"
         show(rows, json, f"{run}: {title}")
 
@@ -55,20 +67,21 @@ def _classified(site: str, tables: Tables, graph: Graph, with_thresholds: bool) 
     return {"site": site, **row}
 
 
-def _ranked(
-    site: str, tables: Tables, graph: Graph, split: str, ties: str, types: str, by_relation: bool
-) -> list[dict[str, Any]]:
-    from fedkge.evaluation import Known, TypeConstraints, metrics, metrics_by_relation, rank
-    from fedkge.models import Side
+def _ranks(site: str, tables: Tables, graph: Graph, split: str, types: str) -> Ranks:
+    from fedkge.evaluation import Known, TypeConstraints, rank
 
     constraints = {"none": None, "train": TypeConstraints.from_train, "openke": TypeConstraints.openke}[types]
     candidates = None if constraints is None else constraints(graph)
-    ranks = rank(tables, graph.split(split), Known.from_graph(graph), candidates=candidates, site=site)
+    return rank(tables, graph.split(split), Known.from_graph(graph), candidates=candidates, site=site)
+
+
+def _measured(site: str, ranks: Ranks, graph: Graph, ties: str, by_relation: bool) -> list[dict[str, Any]]:
+    from fedkge.evaluation import metrics_by_relation, metrics_by_side
+
     if by_relation:
         found = metrics_by_relation(ranks, ties)
         return [{"site": site, "relation": graph.relations[r], **values} for r, values in found.items()]
-    sides = {"both": None, "head": Side.HEAD, "tail": Side.TAIL}
-    return [{"site": site, "side": name, **metrics(ranks, ties, side)} for name, side in sides.items()]
+    return [{"site": site, "side": side, **found} for side, found in metrics_by_side(ranks, ties).items()]
 
 
 def predict(

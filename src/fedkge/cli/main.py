@@ -5,6 +5,8 @@ from __future__ import annotations
 import typer
 
 from fedkge.cli import data, explain, inspect
+from fedkge.cli.attack import attack
+from fedkge.cli.cluster import cluster
 from fedkge.cli.privacy import privacy
 from fedkge.cli.report import report
 from fedkge.cli.run import compare, run, sweep
@@ -17,7 +19,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data.app, name="data")
-for body in (run, compare, sweep, report, privacy, inspect.evaluate, inspect.predict, inspect.embeddings):
+for body in (
+    run,
+    compare,
+    sweep,
+    report,
+    privacy,
+    attack,
+    cluster,
+    inspect.evaluate,
+    inspect.predict,
+    inspect.embeddings,
+):
     app.command()(body)
 app.command("list")(explain.list_)
 app.command()(explain.explain)

@@ -24,6 +24,9 @@ def report(
         ),
     ] = None,
     reference: Reference = None,
+    tsne: Annotated[
+        bool, typer.Option("--tsne", help="Draw entities in a plane too; takes seconds for each experiment.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Show what runs found, and write a page that works offline."""
@@ -35,10 +38,15 @@ def report(
             point_rows,
             readable,
             reference_json,
+            show_differences,
             show_reference,
+            warn,
         )
+        from fedkge.reports.experiments import experiments
         from fedkge.reports.html import write_report
         from fedkge.reports.load import load_runs
+        from fedkge.reports.paired import against_alone, paired_rows
+        from fedkge.reports.run import asked
         from fedkge.reports.sweep import sweep_rows, swept
         from fedkge.reports.tables import metric_rows, own_rows, site_rows
 
@@ -46,24 +54,28 @@ def report(
         page = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
         if page.is_dir():
             page /= "report.html"
-        write_report(loaded, page, reference)
+        write_report(loaded, page, reference, tsne)
         keys = swept(loaded)
         metrics, points = metric_rows(loaded), sweep_rows(loaded) if keys else []
         sites = site_rows(loaded) if len(loaded) > 1 else own_rows(loaded[0])
+        beyond = against_alone(experiments(loaded))
+        warn(loaded)
         if as_json:
             found = {"report": str(page), "metrics": metrics, "sites": sites} | (
                 {"points": points} if points else {}
             )
+            found |= {"paired": paired_rows(beyond)} if any(beyond.values()) else {}
             found |= reference_json(loaded, reference)
             print(json.dumps(found, indent=2, ensure_ascii=False))
             return
-        title = "Test metrics over all sites: filtered, head and tail, realistic ties"
+        title = f"Test metrics over all sites: filtered, {asked(loaded)}, realistic ties"
         show(point_rows(points, keys) if points else readable(metrics), False, title)
         if len(loaded) == 1:
             show(readable(sites), False, "Each site")
         elif not points:  # a column per point would not fit
             show(beside_alone(sites), False, f"Test MRR of each site{brackets(sites)}")
-            for sentence in joining(loaded):
+            show_differences(loaded, beyond)
+            for sentence in joining(loaded, beyond):
                 print(sentence)
         show_reference(loaded, reference)
         print(f"report: {page}")

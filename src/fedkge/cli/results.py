@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedkge.reports.paired import Difference, Differences
     from fedkge.reports.run import Run
 
 WHOLE = ("rounds", "best_round", "triples_per_s", "seeds", "queries")
@@ -92,21 +93,65 @@ def sent(runs: Sequence[Run]) -> str:
     return "\n".join(f"sent: {r['up']} up, {r['down']} down in {r['rounds']} rounds{each}" for r in rows)
 
 
-def joining(runs: Sequence[Run]) -> list[str]:
-    """A sentence per experiment: how many sites gain and how many lose against being alone."""
+def joining(runs: Sequence[Run], beyond: Mapping[str, Differences]) -> list[str]:
+    """A sentence per experiment: how many sites gain and lose against alone, and how many beyond chance."""
     from fedkge.reports.experiments import experiments
     from fedkge.reports.tables import joining_rows
 
     sentences = []
-    for row in joining_rows(experiments(runs)):
+    for row in joining_rows(experiments(runs), beyond):
         lost = ", ".join(f"{site} ({gain:+.3f})" for site, gain in list(row["lost"].items())[:NAMED])
         lost += f" and {row['losers'] - NAMED} more" if row["losers"] > NAMED else ""
         sentences.append(
             f"{row['run']}: {row['winners']} of {row['sites']} sites gain, "
             f"{row['losers']} lose{'s' * (row['losers'] == 1)}{f': {lost}' if lost else ''}; "
-            f"over all {row['gain']:+.4f} against every site alone"
+            f"over all {row['gain']:+.4f} against every site alone{_beyond(row)}"
         )
     return sentences
+
+
+def _beyond(row: dict[str, Any]) -> str:
+    if row["better_off"] is None:
+        return ""
+    worse = row["worse_off"]
+    named = f" ({', '.join(worse[:NAMED])}{', …' * (len(worse) > NAMED)})" if worse else ""
+    return f"; beyond chance {len(row['better_off'])} better off, {len(worse) or 'none'} worse off{named}"
+
+
+def show_differences(runs: Sequence[Run], beyond: Mapping[str, Differences]) -> None:
+    """Print each site's difference from alone with its interval, and a mark where zero is outside."""
+    from fedkge.cli.output import show
+    from fedkge.reports.experiments import experiments
+    from fedkge.reports.paired import unknown
+
+    known = {label: found for label, found in beyond.items() if found}
+    sites = dict.fromkeys(site for found in known.values() for site in found)
+    rows = [
+        {"site": site, **{label: _interval(found.get(site)) for label, found in known.items()}}
+        for site in sites
+    ]
+    if rows:
+        title = (
+            "Test MRR minus alone, with the 95 % interval of a paired bootstrap over the site's test queries"
+        )
+        show(rows, False, title)
+    if missing := unknown(experiments(runs)):
+        print(missing)
+
+
+def _interval(found: Difference | None) -> str | None:
+    if found is None:
+        return None
+    return f"{found.mean:+.4f} [{found.low:+.4f}, {found.high:+.4f}] {found.verdict}".rstrip()
+
+
+def warn(runs: Sequence[Run]) -> None:
+    """Say what makes a comparison doubtful, as other budgets or other seeds."""
+    from fedkge.reports.experiments import experiments
+    from fedkge.reports.findings import doubts
+
+    for text in doubts(experiments(runs)):
+        print(f"warning: {text}", file=sys.stderr)
 
 
 def show_reference(runs: Sequence[Run], reference: str | None) -> None:

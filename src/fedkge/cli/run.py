@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from fedkge.runtimes.experiment import Experiment
 
 METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@10")
-PROTOCOL = "filtered, both sides"
 
 
 def run(
@@ -35,6 +34,7 @@ def run(
         from fedkge.cli.experiments import one
         from fedkge.cli.results import readable, sent
         from fedkge.reports.seeds import seed_rows
+        from fedkge.reports.tables import views
 
         folder = out or Path("runs") / config.stem
         runs, page, failed = _trained(
@@ -45,12 +45,13 @@ def run(
             summaries = [found.summary for found in runs]
             _print_json(summaries if seeds is None else {"report": page, "sites": rows, "runs": summaries})
         else:
+            names = (*METRICS, *(f"{view}_mrr" for view in views(runs)))
             shown = [
-                {"site": row["site"]} | {k: v for k, v in row.items() if k.removesuffix("_std") in METRICS}
+                {"site": row["site"]} | {k: v for k, v in row.items() if k.removesuffix("_std") in names}
                 for row in rows
             ]
             over = "" if seeds is None else f", mean ± standard deviation over {len(runs)} seeds"
-            show(readable(shown), False, f"{_what(runs)}: test, {PROTOCOL}{over}")
+            show(readable(shown), False, f"{_what(runs)}: test, {_protocol(runs)}{over}")
             _print_lines(sent(runs), f"{'run' if seeds is None else 'runs'}: {folder}    report: {page}")
         _end(failed)
 
@@ -76,9 +77,11 @@ def compare(
             cost_rows,
             joining,
             reference_json,
+            show_differences,
             show_reference,
         )
         from fedkge.reports.experiments import experiments
+        from fedkge.reports.paired import against_alone, paired_rows
         from fedkge.reports.tables import joining_rows, metric_rows, site_rows
 
         folder = out or Path("runs") / config.stem
@@ -86,20 +89,22 @@ def compare(
         if reference is not None:
             check("--reference", reference, [point.name for point in points])
         runs, page, failed = _trained(points, folder, seeds, device, resume, not no_stack, reference)
-        sites = site_rows(runs)
+        sites, beyond = site_rows(runs), against_alone(experiments(runs))
         if json:
             found = {
                 "report": page,
                 "sites": sites,
                 "methods": metric_rows(runs),
-                "joining": joining_rows(experiments(runs)),
+                "joining": joining_rows(experiments(runs), beyond),
+                "paired": paired_rows(beyond),
             }
             _print_json(found | reference_json(runs, _among(runs, reference)))
         else:
-            show(beside_alone(sites), False, f"{_what(runs)}: test MRR, {PROTOCOL}{brackets(sites)}")
+            show(beside_alone(sites), False, f"{_what(runs)}: test MRR, {_protocol(runs)}{brackets(sites)}")
+            show_differences(runs, beyond)
             show(cost_rows(runs), False, "What it took")
             show_reference(runs, _among(runs, reference))
-            _print_lines(*joining(runs), f"runs: {folder}    report: {page}")
+            _print_lines(*joining(runs, beyond), f"runs: {folder}    report: {page}")
         _end(failed)
 
 
@@ -134,7 +139,7 @@ def sweep(
         if json:
             _print_json({"report": page, "points": rows})
         else:
-            show(point_rows(rows, keys), False, f"{_what(runs)}: test, {PROTOCOL}")
+            show(point_rows(rows, keys), False, f"{_what(runs)}: test, {_protocol(runs)}")
             _print_lines(f"runs: {folder}    report: {page}")
         _end(failed)
 
@@ -167,6 +172,12 @@ def _among(runs: list[Run], reference: str | None) -> str | None:
 
 def _what(runs: list[Run]) -> str:
     return " and ".join(dict.fromkeys(Path(run.dataset).name for run in runs))
+
+
+def _protocol(runs: list[Run]) -> str:
+    from fedkge.reports.run import asked
+
+    return f"filtered, {asked(runs)}"
 
 
 def _print_json(value: Any) -> None:

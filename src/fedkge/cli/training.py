@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from fedkge.cli.progress import progress
-from fedkge.errors import ConfigError, DataError, FedkgeError
+from fedkge.errors import ConfigError, DataError, DataWarning, FedkgeError
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +36,9 @@ def train(
         check_data(folder, federations[folder])
     if resume:
         _say_what_is_left(out, len(experiments), len(done), sum(begun.values()))
+    first, *others = experiments.values()
+    if not done and all(replace(one, seed=first.seed) == first for one in others):  # of many, reports say it
+        _say_what_is_exposed(first, federations[next(iter(experiments))])
     failures: dict[Path, str] = {}
     for number, (folder, experiment) in enumerate(experiments.items(), 1):
         if folder in done:
@@ -108,6 +113,20 @@ def _say_what_is_left(out: Path, runs: int, done: int, begun: int) -> None:
     elif runs > 1:
         rest = f"{begun - done} to go on with, {runs - begun} new"
         print(f"note: {out}: {done} of {runs} runs are done, {rest}", file=sys.stderr)
+
+
+def _say_what_is_exposed(experiment: Experiment, federation: Federation) -> None:
+    """Before anything is sent: how many rows another site will be able to compute."""
+    from fedkge.graphs.exposure import exposures
+
+    if not experiment.method.averages:
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # the run says what is odd about links
+        same = experiment.align.apply(federation).federation
+    for found in exposures(same, experiment.method.shares):
+        if found.by_two:
+            print(f"note: {found}", file=sys.stderr)
 
 
 def _device(name: str) -> torch.device:

@@ -3,7 +3,7 @@
 from fedkge.evaluation.classification import Classification, classify
 from fedkge.evaluation.constraints import TypeConstraints
 from fedkge.evaluation.filter import Known
-from fedkge.evaluation.metrics import combined, metrics, metrics_by_relation
+from fedkge.evaluation.metrics import combined, metrics, metrics_by_relation, metrics_by_side
 from fedkge.evaluation.prediction import Prediction, predict
 from fedkge.evaluation.ranking import Ranks, Ties, rank
 
@@ -18,6 +18,7 @@ __all__ = [
     "combined",
     "metrics",
     "metrics_by_relation",
+    "metrics_by_side",
     "predict",
     "rank",
 ]

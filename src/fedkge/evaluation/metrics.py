@@ -28,6 +28,11 @@ def metrics(ranks: Ranks, ties: Ties | str = Ties.REALISTIC, side: Side | None =
     return {name: float(x.mean()) if count else nan for name, x in values.items()} | {"count": count}
 
 
+def metrics_by_side(ranks: Ranks, ties: Ties | str = Ties.REALISTIC) -> dict[str, dict[str, float]]:
+    """`metrics` of both sides, of the head questions and of the tail questions."""
+    return {"both": metrics(ranks, ties)} | {str(side): metrics(ranks, ties, side) for side in Side}
+
+
 def metrics_by_relation(
     ranks: Ranks, ties: Ties | str = Ties.REALISTIC, side: Side | None = None
 ) -> dict[int, dict[str, float]]:

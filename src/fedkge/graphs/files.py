@@ -14,6 +14,7 @@ from fedkge.graphs.arrow import read_fast, read_parquet
 from fedkge.graphs.delimited import CSV, TSV, Dialect, read_plainly
 from fedkge.graphs.graph import Graph, Split
 from fedkge.graphs.indexing import Statements, graph_from_names, graph_from_statements
+from fedkge.graphs.mapping import read_mapping
 from fedkge.graphs.openke import is_openke, read_openke
 from fedkge.graphs.pykeen import from_pykeen, to_pykeen
 from fedkge.graphs.rdf import read_rdf
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 SUFFIXES = (".tsv", ".csv", ".nt", ".ttl", ".parquet")  #: each may be followed by .gz
+MAPPING = ".toml"  #: of a file that says how a whole graph is made out of tables
 
 
 def read_graph(path: Path, *, strict: bool = False, drop_leaks: bool = False) -> Graph:
@@ -73,7 +75,8 @@ def _read_folder(folder: Path) -> dict[Split, Statements]:
         return read_openke(folder)
     files = _split_files(folder)
     if not files:
-        graphs = [member for member in visible(folder) if member.is_file() and _suffix(member) in SUFFIXES]
+        kinds = (*SUFFIXES, MAPPING)
+        graphs = [member for member in visible(folder) if member.is_file() and _suffix(member) in kinds]
         if len(graphs) == 1:
             return {Split.TRAIN: _read_file(graphs[0], Split.TRAIN)}
     if Split.TRAIN not in files:
@@ -127,6 +130,8 @@ def _read_file(path: Path, split: Split) -> Statements:
             return read_rdf(path, turtle=False)
         case ".ttl":
             return read_rdf(path, turtle=True)
+        case ".toml" if path.suffix == MAPPING:
+            return read_mapping(path)
         case _:
             raise _unknown(path)
 
@@ -142,7 +147,7 @@ def _suffix(path: Path) -> str:
 
 
 def _unknown(path: Path) -> DataError:
-    expected = f"a suffix of {' '.join(SUFFIXES)}, with or without .gz"
+    expected = f"a suffix of {' '.join(SUFFIXES)}, with or without .gz, or {MAPPING} for a mapping"
     return DataError(f"{path}: expected {expected}, found {_suffix(path)!r}; rename the file by its format")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedkge.errors import DataWarning
-from fedkge.graphs.graph import Axis, Federation, Graph, Ids, Names
+from fedkge.graphs.graph import Axis, Federation, Graph, Ids, Mask, Names
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,8 @@ class Pooled:
 
 
 def pool(federation: Federation) -> Pooled:
-    """Equal names are the same thing; a statement that several sites hold stands once.
+    """Equal names are the same thing; a statement that several sites hold stands once, and is confidential if
+    it is at any of them.
 
     What one site trains on and another is measured by is left out of train, with a warning: pooled tables
     would have seen the answer.
@@ -36,13 +37,28 @@ def pool(federation: Federation) -> Pooled:
             h, r, t = graph.split(split).T
             parts.append(np.stack((where_e[site][h], where_r[site][r], where_e[site][t]), 1))
         together = np.concatenate(parts)
-        _, first = np.unique(together, axis=0, return_index=True)
+        _, first, group = np.unique(together, axis=0, return_index=True, return_inverse=True)
+        if split == "train":
+            marks = _marks(federation, group)[np.argsort(first)]
         splits.append(together[np.sort(first)])
-    splits[0] = _unseen(splits[0], np.concatenate(splits[1:]))
-    return Pooled(Graph(entities, relations, *splits), where_e, where_r)
+    kept = _unseen(splits[0], np.concatenate(splits[1:]))
+    splits[0] = splits[0][kept]
+    known = marks[kept] if any(graph.confidential is not None for graph in federation.values()) else None
+    return Pooled(Graph(entities, relations, splits[0], splits[1], splits[2], known), where_e, where_r)
 
 
-def _unseen(train: Ids, measured: Ids) -> Ids:
+def _marks(federation: Federation, group: Ids) -> Mask:
+    """Which distinct training statements are marked by any site; `group` tells equal ones."""
+    marked = [
+        np.zeros(len(graph.train), np.bool_) if graph.confidential is None else graph.confidential
+        for graph in federation.values()
+    ]
+    marks = np.zeros(group.max(initial=-1) + 1, np.bool_)
+    marks[group[np.concatenate(marked)]] = True
+    return marks
+
+
+def _unseen(train: Ids, measured: Ids) -> Mask:
     both, group = np.unique(np.concatenate((measured, train)), axis=0, return_inverse=True)
     asked = np.zeros(len(both), bool)
     asked[group[: len(measured)]] = True
@@ -54,7 +70,7 @@ def _unseen(train: Ids, measured: Ids) -> Ids:
             DataWarning,
             stacklevel=3,
         )
-    return train[kept]
+    return kept
 
 
 def _union(names: Mapping[str, Names], axis: Axis) -> tuple[Names, dict[str, Ids]]:

@@ -1,6 +1,6 @@
 """The one hot operation, three ways: plain torch, numba on the CPU, Triton on the GPU."""
 
-from fedkge.kernels.base import Adam, Contribution, Draw, Similarity, Turn
+from fedkge.kernels.base import Adam, Contribution, Draw, Similarity, Tie, Turn
 from fedkge.kernels.dispatch import Backend, backend, contrast, distil, similarity
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "Contribution",
     "Draw",
     "Similarity",
+    "Tie",
     "Turn",
     "backend",
     "contrast",

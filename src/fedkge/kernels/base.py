@@ -18,11 +18,23 @@ class Similarity(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Tie:
+    """What a penalty adds to the gradient of every row of a table beside which another one is kept.
+
+    Row x gets factors[x, 0] * (x - kept) + factors[x, 1] * x + factors[x, 2] * kept: all that a function of
+    |x - kept|^2, |x|^2 and x . kept can.
+    """
+
+    kept: Tensor  # [e, w]
+    factors: Tensor  # [e, 3]
+
+
+@dataclass(frozen=True, slots=True)
 class Contribution:
     """What one backward pass adds to a table's gradient, as factors: nothing of size [b, n, width].
 
     The gradient of row x is the sum of d similarity(query[i], x) * d_scores[i, j] over all (i, j) with
-    index[i, j] = x, plus the sum of values[k] over all k with ids[k] = x.
+    index[i, j] = x, plus the sum of values[k] over all k with ids[k] = x, plus what ties it.
     """
 
     kind: Similarity
@@ -32,6 +44,7 @@ class Contribution:
     d_scores: Tensor  # [b, n]
     ids: Tensor  # int64 [m]
     values: Tensor  # [m, w]
+    tie: Tie | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import pi
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Draw, Similarity, Turn
+from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Draw, Similarity, Tie, Turn
 from fedkge.randomness import MULTIPLIERS, ROUNDS, WEYL
 
 LOW = 0xFFFFFFFF
@@ -60,6 +62,23 @@ def accumulate_(gradient: Tensor, table: Tensor, part: Contribution) -> None:
     """Add `part` to a dense gradient."""
     rows, values = touched(table, part)
     gradient.index_add_(0, rows, values)
+
+
+def squares(table: Tensor, part: Contribution) -> Tensor:
+    """The squared norm [b] of each statement's own gradient, repeated rows merged.
+
+    Statement i has row i of the queries and candidates, and where there are `ids` [b] the i-th of the values.
+    A coordinate in which query and candidate are equal has no gradient; a backend may count it as if it had
+    one, unless all are equal: what is clipped by the norm is then clipped a little more.
+    """
+    found = [torch.stack([touched(table, _one(part, i))[1].square().sum()]) for i in range(len(part.query))]
+    return torch.cat([table.new_empty(0), *found])
+
+
+def _one(part: Contribution, i: int) -> Contribution:
+    own = slice(i, i + 1)
+    pairs = (part.query[own], part.index[own], part.scores[own], part.d_scores[own])
+    return Contribution(part.kind, *pairs, part.ids[own], part.values[own])
 
 
 def contrast(scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -125,6 +144,25 @@ def uniform(key: int, keys: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     return (bits >> 8).to(dtype) * 2.0**-24
 
 
+def add_noise_(out: Tensor, key: Tensor, rows: Tensor, scale: Tensor) -> None:
+    """Add `scale[i]` times standard normal numbers to row i of `out` [n, w]; they depend on rows[i] alone.
+
+    Box and Muller (1958) on Philox's bits at counters (j // 4, 0, rows[i]) of the `key` (uint64 as int64
+    [1]).
+    """
+    width = out.shape[1]
+    block, ids = torch.arange((width + 3) // 4, device=out.device), rows[:, None]
+    counter = (block, torch.zeros_like(block), ids & LOW, (ids >> 32) & LOW)
+    first, second = [], []
+    for size, turn in (bits := philox(key, counter))[:2], bits[2:]:
+        radius = ((size.double() + 0.5) * 2.0**-32).log().mul(-2).sqrt()
+        angle = turn.double() * (2.0**-31 * pi)
+        first.append(radius * angle.cos())
+        second.append(radius * angle.sin())
+    normal = torch.stack((first[0], second[0], first[1], second[1]), -1).flatten(-2)[:, :width]
+    out += scale[:, None] * normal.to(out.dtype)
+
+
 def _signed(key: int, like: Tensor) -> Tensor:
     """A 64-bit key as an int64 on the device of `like`."""
     return torch.tensor(key - (1 << 64) if key >> 63 else key, device=like.device)
@@ -185,9 +223,20 @@ def _adam_rows(
     table[rows] -= rate * m[rows] / (v[rows].sqrt() / root + adam.epsilon)
 
 
+def moments(table: Tensor, kept: Tensor) -> Tensor:
+    """Of each row x of a table and the one kept beside it: |x - kept|^2, |x|^2, x . kept as [e, 3]."""
+    return torch.stack(((table - kept).square().sum(-1), table.square().sum(-1), (table * kept).sum(-1)), -1)
+
+
+def tied(table: Tensor, tie: Tie) -> Tensor:
+    """The gradient [e, w] that a tie stands for."""
+    gap, square, product = tie.factors[:, :, None].unbind(1)
+    return gap * (table - tie.kept) + square * table + product * tie.kept
+
+
 def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
     """`adam_` of the gradient that `part` stands for."""
-    gradient = torch.zeros_like(table)
+    gradient = torch.zeros_like(table) if part.tie is None else tied(table, part.tie)
     accumulate_(gradient, table, part)
     adam_(table, gradient, m, v, turn, adam)
 

@@ -15,7 +15,7 @@ from fedkge.exchange.select import Selection
 from fedkge.graphs.graph import Axis, Federation, Graph, Ids
 from fedkge.models import Model, Tables
 from fedkge.registry import Registry
-from fedkge.training import Batch, BySite, Factoring, Trainer
+from fedkge.training import Batch, BySite, Factoring, Moments, Trainer
 
 METHODS: Registry[Method] = Registry("method", "fedkge.methods")
 
@@ -129,7 +129,10 @@ class Method:
     """
 
     keeps: ClassVar[tuple[str, ...]] = ()  #: names of tables of the shape of each shared one, in `Site.kept`
-    penalises: ClassVar[bool] = False  #: whether `penalty` is added to every step's loss
+    penalises: ClassVar[str] = ""  #: the name of the kept rows that `penalty` compares with; none: no penalty
+    averages: ClassVar[bool] = (
+        False  #: the hub answers with plain means: of two owners, each learns the other's row
+    )
     together: ClassVar[bool] = True  #: all sites stop at one round; else each by its own validation
     watches: ClassVar[tuple[str, ...]] = ()  #: views that are validated too; one that improves counts
     restart: bool = False  #: begin every round with a new optimiser
@@ -177,12 +180,12 @@ class Method:
         """
         return trainer.objective(tables, batch)
 
-    def penalty(self, rows: Tensor, kept: Memory, by_site: BySite) -> Tensor:
-        """What is added to each site's loss [s] in every step, from a whole shared table [n, width].
+    def penalty(self, moments: Moments, by_site: BySite) -> Tensor:
+        """What every step adds to each site's loss [s], from all rows of a shared table and the kept ones.
 
-        The tables of several sites may be laid one after another; `kept` ones are laid in the same way.
+        The tables of several sites may be laid one after another.
         """
-        return rows.new_zeros(len(by_site.sizes))
+        return moments.gap.new_zeros(len(by_site.sizes))
 
     def factoring(self) -> Factoring | None:
         """How the last epoch of a round trains shared rows as factors of their change, if it does.

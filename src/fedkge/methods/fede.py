@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -35,6 +35,7 @@ class FedE(Method):
     `absent = "last"`, the others count with what they last sent.
     """
 
+    averages: ClassVar[bool] = True
     share: Literal["entities", "relations", "both"] = "entities"  #: whose rows travel
     restart: bool = True  #: a new optimiser every round, as the authors' code has it; false: moments are kept
     absent: Literal["out", "last"] = "out"  #: owners that did not answer: left out, or their last rows count

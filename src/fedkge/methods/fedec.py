@@ -10,14 +10,14 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fedkge.errors import ConfigError
-from fedkge.exchange.rows import Memory, Rows, Update
+from fedkge.exchange.rows import Rows, Update
 from fedkge.kernels import contrast
 from fedkge.methods.base import METHODS, Site
 from fedkge.methods.fedep import FedEP
 from fedkge.models import Tables
-from fedkge.training import BySite
+from fedkge.training import BySite, Moments
 
-TINY = 1e-12  #: the least norm of a row
+TINY = 1e-24  #: the least square of a row
 
 
 @METHODS.register("fedec")
@@ -32,7 +32,7 @@ class FedEC(FedEP):
     """
 
     keeps: ClassVar[tuple[str, ...]] = ("away",)  # unit(previous) - unit(received): l - g = e . away / |e|
-    penalises: ClassVar[bool] = True
+    penalises: ClassVar[str] = "away"
     mu: float = 0.3  #: weight of the contrast; 0 is FedEP
     temperature: float = 0.2
     ensemble: float = 0.0  #: weight of the hub's rows in the rows that are measured; 0: the site's own alone
@@ -51,8 +51,8 @@ class FedEC(FedEP):
         for axis in self.shares:
             site.kept[axis]["away"].sub_(normalize(site.tables.table(axis)))
 
-    def penalty(self, rows: Tensor, kept: Memory, by_site: BySite) -> Tensor:
-        nearer = (rows * kept["away"]).sum(-1) / rows.norm(dim=-1).clamp_min(TINY)  # l - g
+    def penalty(self, moments: Moments, by_site: BySite) -> Tensor:
+        nearer = moments.product / moments.square.clamp_min(TINY).sqrt()  # l - g
         return self.mu * by_site.mean(softplus(nearer / self.temperature))
 
     @property

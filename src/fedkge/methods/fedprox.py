@@ -8,10 +8,10 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedkge.errors import ConfigError
-from fedkge.exchange.rows import Memory, Update
+from fedkge.exchange.rows import Update
 from fedkge.methods.base import METHODS, Site
 from fedkge.methods.fedep import FedEP
-from fedkge.training import BySite
+from fedkge.training import BySite, Moments
 
 TINY = 1e-12  #: keeps the norm's slope finite where nothing has moved yet
 
@@ -28,7 +28,7 @@ class FedProx(FedEP):
     """
 
     keeps: ClassVar[tuple[str, ...]] = ("anchor",)
-    penalises: ClassVar[bool] = True
+    penalises: ClassVar[str] = "anchor"
     mu: float = 0.001  #: strength of the pull; 0 is FedEP
     squared: bool = True  #: false: the norm itself, as FedLU's paper writes it
 
@@ -41,6 +41,6 @@ class FedProx(FedEP):
         for axis in self.shares:
             site.kept[axis]["anchor"].copy_(site.tables.table(axis))
 
-    def penalty(self, rows: Tensor, kept: Memory, by_site: BySite) -> Tensor:
-        square = by_site.sum((rows - kept["anchor"]).square().sum(-1))
+    def penalty(self, moments: Moments, by_site: BySite) -> Tensor:
+        square = by_site.sum(moments.gap)
         return self.mu / 2 * (square if self.squared else (square + TINY).sqrt())

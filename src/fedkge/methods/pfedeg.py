@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from fedkge.errors import ConfigError
-from fedkge.exchange.rows import Memory, Rows, Update, under
+from fedkge.exchange.rows import Rows, Update, under
 from fedkge.graphs.graph import Axis
 from fedkge.methods.base import METHODS, Hub, Method, Site
-from fedkge.training import BySite
+from fedkge.training import BySite, Moments
 
 TINY = 1e-12  #: keeps the norm's slope finite where nothing has moved yet; the least norm of a row
 BLOCK = 1 << 11  #: rows compared at a time: few enough for a CPU's cache
@@ -49,7 +49,7 @@ class PFedEG(Method):
     """
 
     keeps: ClassVar[tuple[str, ...]] = ("knowledge",)
-    penalises: ClassVar[bool] = True
+    penalises: ClassVar[str] = "knowledge"
     affinity: Literal["cosine", "cosine-mean", "jaccard", "uniform"] = "cosine"  #: whom a site hears how much
     p: float = 0.7  #: weight of what the hub says in a site's knowledge; 0: the site's own rows
     beta: float = 0.003  #: strength of the pull towards the knowledge; 0: none, the paper's _Init
@@ -79,9 +79,8 @@ class PFedEG(Method):
         if self.initialise:
             site.write(known)
 
-    def penalty(self, rows: Tensor, kept: Memory, by_site: BySite) -> Tensor:
-        square = by_site.sum((rows - kept["knowledge"]).square().sum(-1))
-        return self.beta * (square + TINY).sqrt()
+    def penalty(self, moments: Moments, by_site: BySite) -> Tensor:
+        return self.beta * (by_site.sum(moments.gap) + TINY).sqrt()
 
     # At the hub, which keeps the last row that each site sent of each entity
 

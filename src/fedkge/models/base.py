@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -36,6 +37,7 @@ class Model(ABC):
     named block of its row, so that what moves rows never asks which model they belong to.
     """
 
+    untrained: ClassVar[frozenset[str]] = frozenset()  #: blocks that are read off statements, once
     dim: int = 128  #: numbers per vector; complex numbers in complex models
 
     def __post_init__(self) -> None:

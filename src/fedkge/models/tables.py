@@ -12,8 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 from fedkge import randomness
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import Contribution, Similarity, backend, contrast, similarity
-from fedkge.kernels.reference import compare
+from fedkge.kernels import Contribution, Similarity, Tie, backend, contrast, similarity
+from fedkge.kernels.reference import compare, tied
 from fedkge.models.base import Model, Side
 
 CHUNK = 1 << 22  #: numbers that projected candidates may take at a time
@@ -26,6 +26,7 @@ class Gradient:
         self.table = table
         self.dense = None if factors else torch.zeros_like(table)
         self._parts: list[Contribution] = []
+        self._tie: Tie | None = None
 
     def add(self, part: Contribution) -> None:
         if self.dense is None:
@@ -43,6 +44,13 @@ class Gradient:
     def add_rows(self, ids: Tensor, values: Tensor) -> None:
         self.add(_rows(ids, values))
 
+    def add_tie(self, tie: Tie) -> None:
+        """What a penalty adds; of those in `factors`, there is one for each step."""
+        if self.dense is None:
+            self._tie = tie
+        else:
+            self.dense += tied(self.table, tie)
+
     def take(self) -> Contribution:
         """Everything added since the last call, as one contribution."""
         none = torch.empty(0, dtype=torch.int64, device=self.table.device)
@@ -53,10 +61,12 @@ class Gradient:
             raise ValueError("touched rows of scores with unlike similarities or numbers of candidates")
         names = ("query", "index", "scores", "d_scores")
         joined = {name: _cat([getattr(part, name) for part in pairs]) for name in names}
+        tie, self._tie = self._tie, None
         return Contribution(
             kind=first.kind,
             ids=_cat([part.ids for part in parts]),
             values=_cat([part.values for part in parts]),
+            tie=tie,
             **joined,
         )
 

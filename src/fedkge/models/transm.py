@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ class TransM(Distance):
     a one-to-one relation weighs 1 / log 2, the most.
     """
 
+    untrained: ClassVar[frozenset[str]] = frozenset({"weight"})
     norm: Literal[1, 2] = 1
 
     @property

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -153,8 +155,20 @@ def _divergence(
     """Orders and the Rényi divergences of one step at them; no orders given: dp-accounting's."""
     package = _package()
     accountant = package.rdp.RdpAccountant(orders)
-    accountant.compose(package.PoissonSampledDpEvent(rate, package.GaussianDpEvent(noise)))
+    with _quietly():
+        accountant.compose(package.PoissonSampledDpEvent(rate, package.GaussianDpEvent(noise)))
     return accountant.orders, accountant.rdp
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without a line for every order that the package leaves out: ε by the others is a bound all the same."""
+    logger = logging.getLogger("absl")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _composed(

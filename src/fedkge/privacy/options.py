@@ -30,6 +30,7 @@ class Privacy:
     clip: float | None = None  #: norm to which a statement's gradient is cut; unset: 1, or the percentile
     percentile: float | None = None  #: paper: clip at this percentile of private gradient norms; unset: 20
     accountant: str | None = None  #: pld, rdp or rdp-paper; unset: pld, by the paper's rules rdp-paper
+    batch_size: int | None = None  #: confidential statements of a step, in the mean; unset: as the trainer's
     rules: Literal["strict", "paper"] | None = None  #: of fulldp; unset: strict. Other modes have their own
 
     def __post_init__(self) -> None:
@@ -46,7 +47,7 @@ class Privacy:
             raise ConfigError(f"accountant: {error}; expected rdp-paper") from None
 
     def _check_unused(self) -> None:
-        for name in ("epsilon", "delta", "noise", "clip", "percentile", "accountant", "rules"):
+        for name in ("epsilon", "delta", "noise", "clip", "percentile", "accountant", "batch_size", "rules"):
             if getattr(self, name) is not None:
                 raise ConfigError(f"{name}: of no use in mode {self.mode!r}, which adds no noise")
 
@@ -55,6 +56,8 @@ class Privacy:
             value = getattr(self, name)
             if value is not None and not 0 < value < inf:  # NaN is neither
                 raise ConfigError(f"{name}: expected a number above 0, got {value}")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ConfigError(f"batch_size: expected at least 1, got {self.batch_size}")
         if self.epsilon is None and self.noise is None:
             raise ConfigError("epsilon, noise: expected a target epsilon, a noise multiplier, or both")
         if self.delta is None:

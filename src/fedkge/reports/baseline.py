@@ -56,10 +56,11 @@ def versus(experiment: Experiment, base: Experiment | None) -> Versus | None:
     """How much each site gains or loses by joining; None where that is not known."""
     if base is None:
         return None
-    whole = _gain(experiment.test(), base.test())
+    split = experiment.first.headline()
+    whole = _gain(experiment.test(), base.test(split=split))
     if whole is None:
         return None
-    gains = {s: _gain(experiment.test(site=s), base.test(site=s)) for s in experiment.sites}
+    gains = {s: _gain(experiment.test(site=s), base.test(site=s, split=split)) for s in experiment.sites}
     return Versus(whole, {site: gain for site, gain in gains.items() if gain is not None})
 
 

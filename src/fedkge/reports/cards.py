@@ -11,7 +11,7 @@ from fedkge.reports.details import size_rows, time_row
 from fedkge.reports.experiments import Experiment, foremost
 from fedkge.reports.findings import outcome
 from fedkge.reports.markup import NOTHING, count, difference, seconds, share, size
-from fedkge.reports.run import Run
+from fedkge.reports.run import Run, asked, side_note
 
 CARDS = 6  #: experiments that get a card
 Card: TypeAlias = tuple[str, str, str]  #: what, value, note; all HTML
@@ -30,7 +30,7 @@ def cards(groups: Sequence[Experiment]) -> str:
 
 def _compared(group: Experiment, groups: Sequence[Experiment]) -> Card:
     found, gains = group.test(), versus(group, alone(group, groups))
-    note = "test MRR" if found else "not ended"
+    note = f"test MRR{side_note(group.runs)}" if found else "not ended"
     if found and found.std is not None:
         note += f" ± {share(found.std)}, {found.n} seeds"
     if gains is not None:
@@ -42,7 +42,7 @@ def _compared(group: Experiment, groups: Sequence[Experiment]) -> Card:
 def _own(group: Experiment) -> list[Card]:
     shown = []
     for metric, title, note in (
-        ("mrr", "Test MRR", "filtered, head and tail"),
+        ("mrr", "Test MRR", f"filtered, {asked(group.runs)}"),
         ("hits@10", "Test Hits@10", "answers among the first ten"),
     ):
         found = group.test(metric)

@@ -9,12 +9,13 @@ from fedkge.reports.averages import WEIGHTED, losses, mean_curve, over_seeds, po
 from fedkge.reports.experiments import Experiment
 from fedkge.reports.figure import Figure
 from fedkge.reports.lines import Line, Point, Scale, coloured, line_figure, small_figure
-from fedkge.reports.run import Curve, Curves, Run
+from fedkge.reports.run import Curve, Curves, Run, side_note
 
 LINES = 8  #: sites that get a line of their own in one plot; more are drawn as a mean with a band
 FACETS = 12  #: sites that get a small plot of their own when experiments are compared
 ROUNDS: dict[str, Any] = {"title": {"text": "round"}, "rangemode": "tozero"}
 BY_ROUND = "round %{x}: %{y:.4f}"
+MRR = Scale(ROUNDS, {"title": {"text": "filtered MRR"}}, BY_ROUND)
 
 
 def loss_figures(groups: Sequence[Experiment]) -> list[Figure]:
@@ -25,8 +26,29 @@ def loss_figures(groups: Sequence[Experiment]) -> list[Figure]:
 
 def validation_figures(groups: Sequence[Experiment]) -> list[Figure]:
     """Validation MRR over rounds; the round whose tables were kept has a star."""
-    scale = Scale(ROUNDS, {"title": {"text": "filtered MRR"}}, BY_ROUND)
-    return _over_rounds(groups, validation, lambda run: run.kept, "Validation MRR", WEIGHTED, scale)
+    return _over_rounds(groups, validation, lambda run: run.kept, _validated(groups), WEIGHTED, MRR)
+
+
+def view_figure(groups: Sequence[Experiment]) -> Figure | None:
+    """Validation MRR of every table that a method validates: of those that are kept, and of the others."""
+    lines = []
+    for group in groups:
+        names = dict.fromkeys(v for run in group.runs for one in run.validations.values() for v in one.views)
+        for i, view in enumerate([None, *names] if names else []):
+            found = [_view(run, view) for run in group.runs]
+            label = f"{group.label}, {view or 'kept'}"
+            lines.append(Line(label, over_seeds(found, group.known_until), group.colour, group.dash + i))
+    title = f"{_validated(groups)} by table, {WEIGHTED}"
+    return line_figure(title, f"{title}, over rounds.", lines, MRR) if lines else None
+
+
+def _view(run: Run, view: str | None) -> dict[int, float]:
+    found = {n: of.mrr if view is None else of.views.get(view) for n, of in run.validations.items()}
+    return {n: mrr for n, mrr in found.items() if mrr is not None}
+
+
+def _validated(groups: Sequence[Experiment]) -> str:
+    return f"Validation MRR{side_note(run for group in groups for run in group.runs)}"
 
 
 def _over_rounds(

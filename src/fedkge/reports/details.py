@@ -19,6 +19,9 @@ BUDGET = {  #: what decides how much a run may learn, and where a config has it
     "sides": "trainer.sides",
     "lr": "trainer.lr",
     "dim": "model.dim",
+    "every": "evaluate.every",
+    "patience": "evaluate.patience",
+    "rule": "evaluate.rule",
 }
 
 

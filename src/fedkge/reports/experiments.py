@@ -59,8 +59,11 @@ class Experiment:
         """The round up to which all runs tell: after it, one that goes on may still change the mean."""
         return min((run.last_round for run in self.runs if not run.ended), default=inf)
 
-    def test(self, metric: str = "mrr", site: str | None = None, split: str = "test") -> Spread | None:
-        return self.over(lambda run: run.metrics(split, site).get(metric))
+    def test(
+        self, metric: str = "mrr", site: str | None = None, split: str | None = None, view: str = ""
+    ) -> Spread | None:
+        """A test metric over seeds: of the sides that runs are judged by, unless a split is named."""
+        return self.over(lambda run: run.metrics(split or run.headline(view), site).get(metric))
 
     def over(self, value: Callable[[Run], float | None]) -> Spread | None:
         """A number of each run that has ended, over seeds."""

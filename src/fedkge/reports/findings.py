@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from math import isfinite
 
@@ -10,7 +10,8 @@ from fedkge.reports.baseline import Versus, alone, versus
 from fedkge.reports.details import budget_rows
 from fedkge.reports.experiments import Experiment
 from fedkge.reports.markup import difference, share, sites
-from fedkge.reports.run import ALONE, POOLED
+from fedkge.reports.paired import BETTER, WORSE, Differences
+from fedkge.reports.run import ALONE, POOLED, asked
 
 #: What a reader must know about a method before comparing it.
 TERMS = {
@@ -30,7 +31,8 @@ def finding(groups: Sequence[Experiment]) -> str:
     if len(groups) == 1:
         n = len(groups[0].sites)
         where = f"over {n} sites, weighted by their test statements" if n > 1 else "at its one site"
-        return f"Test MRR is {_value(groups[0])} {where} (filtered, realistic ties)."
+        asked_ = asked(groups[0].runs)
+        return f"Test MRR is {_value(groups[0])} {where} (filtered, {asked_}, realistic ties)."
     if len({group.first.dataset for group in groups}) > 1:
         return "The runs used different data: read each by itself."
     apart = [group for group in ended if group.method != POOLED]
@@ -83,8 +85,11 @@ def outcome(found: Versus) -> str:
     return f"{len(found.winners)} of {sites(n)} gain, {losers} lose{'s' * (losers == 1)} by joining"
 
 
-def joining(groups: Sequence[Experiment]) -> str:
-    """One sentence per experiment about the sites that are worse off than alone, as HTML."""
+def joining(groups: Sequence[Experiment], beyond: Mapping[str, Differences] | None = None) -> str:
+    """A sentence per experiment about sites that do worse than alone, and one on chance; as HTML.
+
+    `beyond` has the differences of sites by label, as `against_alone` gives them.
+    """
     items = []
     for group in groups:
         found = versus(group, alone(group, groups))
@@ -97,12 +102,28 @@ def joining(groups: Sequence[Experiment]) -> str:
         text = f"{len(lost)} of {sites(n)} lose{'s' * (len(lost) == 1)} by joining: {', '.join(named)}{more}."
         if not lost:
             text = f"no site loses by joining; {len(found.winners)} of {sites(n)} gain."
+        text += significance((beyond or {}).get(group.label, {}))
         items.append(f"<li><strong>{escape(group.label)}</strong>: {text}</li>")
     return f'<ul class="joining">{"".join(items)}</ul>' if items else ""
 
 
+def significance(found: Differences) -> str:
+    """How many sites are better and worse off beyond chance, and which are worse; as HTML."""
+    if not found:
+        return ""
+    worse = [site for site, one in found.items() if one.verdict == WORSE]
+    named = f" ({', '.join(map(escape, worse[:NAMED]))}{', …' * (len(worse) > NAMED)})" if worse else ""
+    better = sum(one.verdict == BETTER for one in found.values())
+    return f" Beyond chance: {better or 'none'} {BETTER} than alone, {len(worse) or 'none'} {WORSE}{named}."
+
+
 def notices(groups: Sequence[Experiment]) -> str:
     """What is wrong with taking the page at face value."""
+    return "".join(f'<p class="notice" role="note">{escape(text)}</p>' for text in doubts(groups))
+
+
+def doubts(groups: Sequence[Experiment]) -> list[str]:
+    """The same as sentences."""
     texts = [text for group in groups for text in _own_notices(group)]
     runs = [run for group in groups for run in group.runs]
     if len({run.dataset for run in runs}) > 1:
@@ -118,7 +139,10 @@ def notices(groups: Sequence[Experiment]) -> str:
     if len({frozenset(run.seed for run in group.runs) for group in groups}) > 1:
         seeds = "; ".join(f"{g.label}: {', '.join(str(run.seed) for run in g.runs)}" for g in groups[:NAMED])
         texts.append(f"Seeds differ ({seeds}{'; …' * (len(groups) > NAMED)}).")
-    return "".join(f'<p class="notice" role="note">{escape(text)}</p>' for text in texts)
+    if len({run.sides for run in runs}) > 1:
+        judged = "; ".join(f"{g.label}: {asked(g.runs)}" for g in groups[:NAMED])
+        texts.append(f"Runs are judged by different questions ({judged}{'; …' * (len(groups) > NAMED)}).")
+    return texts
 
 
 def _own_notices(group: Experiment) -> list[str]:

@@ -27,12 +27,13 @@ LOGO = (
 )
 
 
-def write_report(runs: Sequence[Run], path: Path, reference: str | None = None) -> None:
+def write_report(runs: Sequence[Run], path: Path, reference: str | None = None, tsne: bool = False) -> None:
     """Write the page about runs.
 
-    `reference` names the experiment whose convergence others are compared with, as `reference_rows` takes it.
+    `reference` names the experiment whose convergence others are compared with, as `reference_rows` takes it;
+    `tsne` draws entities in a plane, which takes seconds for each experiment.
     """
-    write_page(render(runs, reference), path)
+    write_page(render(runs, reference, tsne), path)
 
 
 def write_page(content: str, path: Path) -> None:
@@ -55,10 +56,10 @@ def _is_report(path: Path) -> bool:
         return GENERATOR.encode() in file.read(2000)
 
 
-def render(runs: Sequence[Run], reference: str | None = None) -> str:
+def render(runs: Sequence[Run], reference: str | None = None, tsne: bool = False) -> str:
     """The page as text; the same run folders give the same page."""
     canvas = Canvas()
-    parts = sections(runs, canvas, reference)
+    parts = sections(runs, canvas, reference, tsne)
     groups = experiments(runs)
     header = f"""<p class="soft">{_subtitle(groups)}</p>
 <p class="finding">{finding(groups)}</p>

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedkge.config import read_toml
 from fedkge.errors import ConfigError, DataError
-from fedkge.reports.run import Run
+from fedkge.reports.run import SIDES, Run
 from fedkge.reports.story import Story
 from fedkge.runtimes.journal import read_journal
 
@@ -89,6 +89,9 @@ def _config(path: Path) -> dict[str, Any]:
         config = read_toml(path)
     except ConfigError as error:
         raise DataError(f"{error}; expected the config.toml of a run") from None
+    sides = config.get("evaluate", {}).get("sides", "both")
+    if sides not in SIDES:
+        raise DataError(f"{path}: evaluate.sides is {sides!r}; expected one of {', '.join(SIDES)}")
     for key in ("model.name", "method.name", "data", "seed"):
         found: Any = config
         for part in key.split("."):

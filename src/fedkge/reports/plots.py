@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedkge.reports.baseline import alone, versus
 from fedkge.reports.details import Row, size_rows
 from fedkge.reports.experiments import Experiment
 from fedkge.reports.figure import Figure, Trace, finite, named_axis, text
-from fedkge.reports.run import Run
+from fedkge.reports.paired import Difference, Differences
+from fedkge.reports.run import Run, side_note
 
 BARS = 40  #: sites that get bars; more are drawn as a distribution
 NUMBERS = 16  #: bars that have room for their numbers
@@ -35,11 +36,14 @@ def site_figure(groups: Sequence[Experiment]) -> Figure | None:
     layout = _bar_layout(ended, sites)
     layout["yaxis"] = {"title": {"text": "test MRR, filtered"}, "rangemode": "tozero"}
     label = "Test MRR of each site, one bar per experiment; the table below has the numbers."
-    return Figure("Test MRR by site", label, traces, layout, 400, tools=True)
+    judged = side_note(run for group in ended for run in group.runs)
+    return Figure(f"Test MRR by site{judged}", label, traces, layout, 400, tools=True)
 
 
-def gain_figure(groups: Sequence[Experiment]) -> Figure | None:
-    """How much better or worse each site is than alone: what joining brings it."""
+def gain_figure(
+    groups: Sequence[Experiment], beyond: Mapping[str, Differences] | None = None
+) -> Figure | None:
+    """How much better or worse each site is than alone: what joining brings it, and how sure that is."""
     found = [(group, versus(group, alone(group, groups))) for group in groups]
     compared = [(group, gains) for group, gains in found if gains is not None]
     sites = list(dict.fromkeys(site for _, gains in compared for site in gains.sites))
@@ -48,13 +52,30 @@ def gain_figure(groups: Sequence[Experiment]) -> Figure | None:
     traces = []
     for group, gains in compared:
         trace = _bars(group, sites, [gains.sites.get(site) for site in sites], "+.4f")
-        if len(sites) * len(compared) <= NUMBERS:
+        known = (beyond or {}).get(group.label, {})
+        if known and trace["type"] == "bar":
+            trace["error_y"] = _whiskers([known.get(site) for site in sites])
+        elif len(sites) * len(compared) <= NUMBERS:
             trace |= {"texttemplate": "%{y:+.3f}", "textposition": "outside", "cliponaxis": False}
         traces.append(trace)
     layout = _bar_layout([group for group, _ in compared], sites)
     layout["yaxis"] = {"title": {"text": "test MRR minus alone"}, "zeroline": True, "zerolinewidth": 2}
     label = "Test MRR of each site minus its test MRR alone: above zero it gains by joining, below it loses."
     return Figure("What joining brings each site", label, traces, layout, 340, tools=True)
+
+
+def _whiskers(found: Sequence[Difference | None]) -> dict[str, Any]:
+    """From each bar's end to both ends of its interval."""
+    up = [one.high - one.mean if one else None for one in found]
+    down = [one.mean - one.low if one else None for one in found]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": up,
+        "arrayminus": down,
+        "width": 3,
+        "thickness": 1.3,
+    }
 
 
 def _bars(

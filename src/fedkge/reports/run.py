@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 Curve: TypeAlias = Mapping[int, float]  # round -> value
 Curves: TypeAlias = Mapping[str, Curve]  # site -> round -> value
 ALONE = "single"  #: the method that others are compared with: every site for itself
+SIDES = {"both": "head and tail", "head": "heads alone", "tail": "tails alone"}  #: of questions, in words
 POOLED = "collective"  #: the method in which graphs leave their sites; what sharing everything would give
 
 
@@ -70,6 +71,7 @@ class Validation:
 
     mrr: float  #: over these sites
     sites: Mapping[str, Mapping[str, float]]  # site -> metrics
+    views: Mapping[str, float] = field(default_factory=dict)  #: MRR of other tables that the method has
     notes: Mapping[str, Between] = field(default_factory=dict)  #: what the method says about the round
 
 
@@ -112,6 +114,16 @@ class Run:
     @property
     def seed(self) -> int:
         return int(self.config["seed"])
+
+    @property
+    def sides(self) -> str:
+        """Whose questions decided on validation, and are judged by: both, head or tail."""
+        return str(self.config.get("evaluate", {}).get("sides", "both"))
+
+    def headline(self, view: str = "") -> str:
+        """The metrics that the run, or another table that its method measures, is judged by."""
+        parts = ("test", view, "" if self.sides == "both" else self.sides)
+        return "_".join(part for part in parts if part)
 
     @property
     def last_round(self) -> int:
@@ -165,3 +177,15 @@ class Run:
             of = of.get("sites", {}).get(site, {})
         found = of.get("metrics", {}).get(split, {})
         return {name: value for name, value in found.items() if isfinite(value)}
+
+
+def asked(runs: Iterable[Run]) -> str:
+    """Whose questions runs are judged by, in words."""
+    words = list(dict.fromkeys(SIDES[run.sides] for run in runs))
+    return words[0] if len(words) == 1 else f"{' or '.join(words)}, as each run validates"
+
+
+def side_note(runs: Iterable[Run]) -> str:
+    """The same for a title, which does not mention what is usual."""
+    words = asked(runs)
+    return "" if words == SIDES["both"] else f", {words}"

@@ -25,32 +25,35 @@ from fedkge.reports.markup import (
     table,
     words,
 )
+from fedkge.reports.paired import against_alone, unknown
+from fedkge.reports.paired_section import chances
 from fedkge.reports.privacy import privacy
 from fedkge.reports.reference_section import convergence
-from fedkge.reports.run import Run
+from fedkge.reports.run import Run, asked
 from fedkge.reports.seeds import each_seed_rows
 from fedkge.reports.setup_sections import configuration, environment
 from fedkge.reports.sweep_section import sweep
 from fedkge.reports.wire_sections import holdings, traffic
 
-PROTOCOL = (
-    "Test statements; filtered ranks of head and tail among the site's own entities; "
-    "ties count half (realistic); sites weighted by their test statements."
-)
 DEVIATION = " ± is one standard deviation over seeds."
 HITS = "share of queries whose answer is among the first"
 METRICS = (
     Column("mrr", "MRR", share, "mean reciprocal rank; higher is better", 1),
     Column("mr", "Mean rank", rank, "lower is better", -1),
     *(Column(f"hits@{k}", f"Hits@{k}", share, f"{HITS} {k}; higher is better", 1) for k in (1, 3, 5, 10)),
-    Column("tail_mrr", "MRR, tails", share, "over tail queries alone, as some papers report it", 1),
 )
+OTHER_SIDES = {
+    "tail_mrr": Column("tail_mrr", "MRR, tails", share, "tail queries alone, as some papers report it", 1),
+    "both_mrr": Column("both_mrr", "MRR, both", share, "head and tail queries", 1),
+}
 ROUNDS = Column("rounds", "Rounds", count, "the most that any site trained")
 KEPT = Column("best_round", "Kept", count, "the round with the best validation; the latest over sites")
 DRAWN = 8  #: experiments that plots show; of more, the best
 
 
-def sections(runs: Sequence[Run], page: Canvas, reference: str | None = None) -> dict[str, str]:
+def sections(
+    runs: Sequence[Run], page: Canvas, reference: str | None = None, tsne: bool = False
+) -> dict[str, str]:
     """Heading -> HTML, in reading order; plots are placed on `page` along the way."""
     groups = experiments(runs)
     drawn = foremost(groups, DRAWN)
@@ -65,11 +68,20 @@ def sections(runs: Sequence[Run], page: Canvas, reference: str | None = None) ->
         "What it takes to converge": "" if reference is None else convergence(page, runs, reference),
         "Privacy": privacy(page, runs),
         "What the sites hold": holdings(page, runs),
+        "Entities in a plane": _planes(page, drawn) if tsne else "",
         "Time": _time(page, groups),
         "Configuration": configuration(groups),
         "Environment": environment(groups),
     }
     return {title: content for title, content in parts.items() if content}
+
+
+def protocol(runs: Sequence[Run]) -> str:
+    """What a number on the page is of."""
+    return (
+        f"Test statements; filtered ranks ({asked(runs)}) among the site's own entities; "
+        "ties count half (realistic); sites weighted by their test statements."
+    )
 
 
 def _results(runs: Sequence[Run], groups: Sequence[Experiment]) -> str:
@@ -85,9 +97,9 @@ def _results(runs: Sequence[Run], groups: Sequence[Experiment]) -> str:
         Column("bytes", "Sent", size, "to the hub and to sites, over all rounds"),
         Column("seconds", "Time", seconds, "from start to end, ranking and writing included"),
     ]
-    shown = table(rows, columns, PROTOCOL + DEVIATION * several, best=best_of_columns(rows, columns))
+    shown = table(rows, columns, protocol(runs) + DEVIATION * several, best=best_of_columns(rows, columns))
     if several:
-        own = [Column("run", "Run", words), Column("seed", "Seed", count), *METRICS[:-1], ROUNDS, KEPT]
+        own = [Column("run", "Run", words), Column("seed", "Seed", count), *METRICS, ROUNDS, KEPT]
         each = table(each_seed_rows(groups), own, "Each run by itself: what the means are made of.")
         shown += folded("Each seed", each)
     return shown + terms(groups)
@@ -100,14 +112,17 @@ def _by_site(page: Canvas, runs: Sequence[Run], groups: Sequence[Experiment]) ->
         return '<p class="soft">Known once a run has ended.</p>'
     if len(runs) == 1:
         return page.place(figure) + _own(runs[0])
-    gains = plots.gain_figure(drawn)
+    beyond = against_alone(groups)
+    gains = plots.gain_figure(drawn, beyond)
     note = _limited(len(drawn), len(groups))
     if any(len(group.runs) > 1 for group in groups):
         note = f"Means over seeds; whiskers are one standard deviation. {note}".strip()
-    parts = [joining(groups), page.place(figure, note)]
+    parts = [joining(groups, beyond), page.place(figure, note)]
     if gains:
-        parts.append(page.place(gains, "Above zero a site gains by joining; below zero it loses."))
-    return "".join(parts) + _compared(runs, groups)
+        note = "Above zero a site gains by joining; below zero it loses."
+        note += " Whiskers are 95 % intervals over test queries." * any(beyond.values())
+        parts.append(page.place(gains, note))
+    return "".join(parts) + _compared(runs, groups) + chances(beyond, unknown(groups))
 
 
 def _limited(drawn: int, of: int) -> str:
@@ -121,11 +136,11 @@ def _compared(runs: Sequence[Run], groups: Sequence[Experiment]) -> str:
     against = [key for group in groups if (key := tables.against(group)) in rows[0]]
     columns = [
         Column("site", "Site", words),
-        Column("queries", "Test queries", count, "two for each test statement: head and tail"),
+        Column("queries", "Test queries", count, f"of each test statement: {asked(runs)}"),
         *(Column(name, name, share) for name in names),
         *(Column(key, key, difference, "positive: better than alone") for key in against),
     ]
-    caption = "Test MRR of each site, filtered, head and tail, realistic ties."
+    caption = f"Test MRR of each site, filtered, {asked(runs)}, realistic ties."
     if against:
         caption += " Differences are from the run in which every site trains alone, same model and data."
     if any(len(group.runs) > 1 for group in groups):
@@ -135,13 +150,14 @@ def _compared(runs: Sequence[Run], groups: Sequence[Experiment]) -> str:
 
 def _own(run: Run) -> str:
     columns = [Column("site", "Site", words), *METRICS, *_beside([run]), KEPT]
-    return table(tables.own_rows(run), columns, PROTOCOL, last_is_total=True)
+    return table(tables.own_rows(run), columns, protocol([run]), last_is_total=True)
 
 
 def _beside(runs: Sequence[Run]) -> list[Column]:
-    """The other tables that methods have measured, as FedLU's global ones."""
+    """Other questions, and the other tables that methods have measured, as FedLU's global ones."""
     hint = "of a second table that the method measures, at the same round"
-    return [Column(f"{view}_mrr", f"MRR, {view}", share, hint, 1) for view in tables.views(runs)]
+    sides = [OTHER_SIDES[name] for name in tables.other_sides(runs)]
+    return sides + [Column(f"{view}_mrr", f"MRR, {view}", share, hint, 1) for view in tables.views(runs)]
 
 
 def _training(page: Canvas, groups: Sequence[Experiment], of: int) -> str:
@@ -158,7 +174,16 @@ def _training(page: Canvas, groups: Sequence[Experiment], of: int) -> str:
     if validation:
         star = "A star marks the round whose tables were kept; in a mean, where all sites kept the same."
         parts += [page.place(validation[0], f"{star} {note}".strip()), page.grid(validation[1:])]
+    if others := curves.view_figure(groups):
+        told = "Tables that a method validates beside those that it keeps, over all sites."
+        parts.append(page.place(others, f"{told} {note}".strip()))
     return "".join([*parts, page.place(loss[0], note), page.grid(loss[1:])])
+
+
+def _planes(page: Canvas, groups: Sequence[Experiment]) -> str:
+    from fedkge.reports.tsne import planes
+
+    return planes(page, groups)
 
 
 def _time(page: Canvas, groups: Sequence[Experiment]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fedkge.reports.details import Row
 from fedkge.reports.experiments import Experiment, experiments
 from fedkge.reports.run import Run
-from fedkge.reports.tables import METRICS, told
+from fedkge.reports.tables import METRICS, told, views
 
 ALL = "all"
 
@@ -25,6 +25,8 @@ def seed_rows(runs: Sequence[Run]) -> list[Row]:
             row |= {"site": ALL if site is None else site, "seeds": len(group.ended)}
             for metric in METRICS:
                 row |= told(metric, group.test(metric, site), True)
+            for view in views(group.runs):
+                row |= told(f"{view}_mrr", group.test(site=site, view=view), True)
             rows.append(row)
     return rows
 
@@ -35,7 +37,7 @@ def each_seed_rows(groups: Sequence[Experiment]) -> list[Row]:
         {
             "run": group.label,
             "seed": run.seed,
-            **{metric: run.metrics("test").get(metric) for metric in METRICS},
+            **{metric: run.metrics(run.headline()).get(metric) for metric in METRICS},
             "rounds": run.last_round,
             "best_round": max(run.kept.values(), default=None),
         }

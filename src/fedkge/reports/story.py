@@ -73,8 +73,9 @@ class Story:
     def _evaluate(self, event: Mapping[str, Any]) -> None:
         if event["split"] == "valid":
             sites = {site: dict(metrics) for site, metrics in event["sites"].items()}
+            views = {view: float(mrr) for view, mrr in event.get("views", {}).items()}
             notes = {name: _between(found) for name, found in event.get("notes", {}).items()}
-            self.validations[int(event["round"])] = Validation(float(event["mrr"]), sites, notes)
+            self.validations[int(event["round"])] = Validation(float(event["mrr"]), sites, views, notes)
 
 
 def _between(found: Mapping[str, Any]) -> Between:

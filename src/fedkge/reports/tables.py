@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from fedkge.reports.baseline import alone, versus
 from fedkge.reports.details import Row, time_row
 from fedkge.reports.experiments import Experiment, Spread, experiments
+from fedkge.reports.paired import BETTER, WORSE, Differences
 from fedkge.reports.run import ALONE, Run
 
 METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@5", "hits@10")
@@ -23,9 +24,10 @@ def metric_rows(runs: Sequence[Run]) -> list[Row]:
         row: Row = {"run": group.label, **({"seeds": len(group.runs)} if several else {})}
         for metric in METRICS:
             row |= told(metric, group.test(metric), several)
-        row |= told("tail_mrr", group.test(split="test_tail"), several)
+        for name, split in other_sides(runs).items():
+            row |= told(name, group.test(split=split), several)
         for view in views(runs):
-            row |= told(f"{view}_mrr", group.test(split=f"test_{view}"), several)
+            row |= told(f"{view}_mrr", group.test(view=view), several)
         spent = [time_row(run) for run in group.runs]
         row |= {
             "rounds": mean(run.last_round for run in group.runs),
@@ -49,20 +51,26 @@ def site_rows(runs: Sequence[Run], metric: str = "mrr") -> list[Row]:
     bases = [alone(group, groups) for group in groups]
     rows = []
     for site in [*sites, None]:
-        counts = (run.metrics("test", site).get("count") for run in runs)
+        counts = (run.metrics(run.headline(), site).get("count") for run in runs)
         queries = next((int(count) for count in counts if count is not None), None)
         row: Row = {"site": ALL_SITES if site is None else site, "queries": queries}
         for group in groups:
             row |= told(group.label, group.test(metric, site), len(group.runs) > 1)
         for group, base in zip(groups, bases, strict=True):
             if base is not None and group.ended:
-                row[against(group)] = _minus(group.test(metric, site), base.test(metric, site))
+                row[against(group)] = _minus(
+                    group.test(metric, site), base.test(metric, site, group.first.headline())
+                )
         rows.append(row)
     return rows
 
 
-def joining_rows(groups: Sequence[Experiment]) -> list[Row]:
-    """Per experiment beside every site alone: how many sites gain and lose by joining, and which lose."""
+def joining_rows(groups: Sequence[Experiment], beyond: Mapping[str, Differences] | None = None) -> list[Row]:
+    """Per experiment beside every site alone: how many sites gain and lose by joining, and which lose.
+
+    `better_off` and `worse_off` are sites that are so beyond chance, by the differences of `against_alone`;
+    None where these are not known.
+    """
     rows = []
     for group in groups:
         found = versus(group, alone(group, groups))
@@ -72,7 +80,11 @@ def joining_rows(groups: Sequence[Experiment]) -> list[Row]:
             row |= {"winners": len(found.winners), "losers": len(found.losers)}
             row["least"] = min(found.sites.values(), default=None)
             row["most"] = max(found.sites.values(), default=None)
-            rows.append(row | {"lost": {site: found.sites[site] for site in losses}})
+            row["lost"] = {site: found.sites[site] for site in losses}
+            known = (beyond or {}).get(group.label)
+            for name, verdict in (("better_off", BETTER), ("worse_off", WORSE)):
+                row[name] = [site for site, one in known.items() if one.verdict == verdict] if known else None
+            rows.append(row)
     return rows
 
 
@@ -80,23 +92,33 @@ def own_rows(run: Run) -> list[Row]:
     """One row per site and one for all: every test metric of a single run."""
     rows = []
     for site in [*run.sites, None]:
-        test, tail = run.metrics("test", site), run.metrics("test_tail", site)
+        test = run.metrics(run.headline(), site)
         row = {
             "site": ALL_SITES if site is None else site,
             **{metric: test.get(metric) for metric in METRICS},
         }
         kept = max(run.kept.values(), default=None) if site is None else run.kept.get(site)
-        beside = {f"{view}_mrr": run.metrics(f"test_{view}", site).get("mrr") for view in views([run])}
-        rows.append({**row, "tail_mrr": tail.get("mrr"), **beside, "best_round": kept})
+        beside = {f"{view}_mrr": run.headline(view) for view in views([run])}
+        row |= {
+            name: run.metrics(split, site).get("mrr") for name, split in (other_sides([run]) | beside).items()
+        }
+        rows.append({**row, "best_round": kept})
     return rows
 
 
 def views(runs: Iterable[Run]) -> list[str]:
     """What else methods have measured on test, besides the tables that a run is judged by."""
     splits = dict.fromkeys(split for run in runs for split in (run.summary or {}).get("metrics", {}))
-    return [
-        split.removeprefix("test_") for split in splits if split.startswith("test_") and split != "test_tail"
-    ]
+    found = [split.removeprefix("test_") for split in splits if split.startswith("test_")]
+    return [view for view in found if not f"_{view}".endswith(("_head", "_tail"))]
+
+
+def other_sides(runs: Iterable[Run]) -> dict[str, str]:
+    """What stands beside the MRR that runs are judged by, and whose questions it is over: column -> split."""
+    judged = {run.sides for run in runs}
+    return ({"both_mrr": "test"} if judged - {"both"} else {}) | (
+        {"tail_mrr": "test_tail"} if judged - {"tail"} else {}
+    )
 
 
 def against(group: Experiment) -> str:

@@ -12,6 +12,7 @@ from fedkge.reports.details import link_rows, shared_rows, size_rows
 from fedkge.reports.experiments import Experiment
 from fedkge.reports.markup import Column, count, decimal, folded, percent, size, table, words
 from fedkge.reports.run import ALONE, POOLED, Run
+from fedkge.reports.structure_section import structure, structure_rows
 from fedkge.reports.traffic import Attendance, exchanged, round_traffic_rows, site_traffic_rows, traffic_rows
 
 UP = Column("up_bytes", "Up", size, "from sites to the hub")
@@ -112,7 +113,24 @@ def holdings(page: Canvas, runs: Sequence[Run]) -> str:
             seen.add(run.dataset)
             note = f"{run.dataset}: how many entities the row's site has in common with the column's."
             parts.append(page.place(figure, note) + _overlap_table(run))
-    return "".join(parts) + _shared(runs) + _links(runs)
+    knit = {run.dataset: run for run in reversed(runs) if structure_rows(run)}
+    parts += [structure(page, run) for run in reversed(knit.values())]
+    return "".join(parts) + _shared(runs) + _exposed(runs) + _links(runs)
+
+
+def _exposed(runs: Sequence[Run]) -> str:
+    """Once for each federation and way of sharing: how many rows the hub's means give away."""
+    lines = []
+    for run in runs:
+        for found in (run.summary or {}).get("exposed", ()):
+            things = {"entity": "entities", "relation": "relations"}[found["axis"]]
+            if found["by_two"]:
+                lines.append(
+                    f"{run.method}: {found['by_two']:,} of {found['shared']:,} shared {things} are at "
+                    "exactly two sites; from the hub's means each of the two can compute the other's rows. "
+                    "`fedkge attack --name pairs` measures it."
+                )
+    return "".join(f'<p class="notice" role="note">{escape(line)}</p>' for line in dict.fromkeys(lines))
 
 
 def _shared(runs: Sequence[Run]) -> str:

@@ -18,9 +18,11 @@ from fedkge.methods import METHODS, Method
 from fedkge.methods.single import Single
 from fedkge.models import MODELS, Model
 from fedkge.parties import Participation
+from fedkge.privacy import Privacy
 from fedkge.registry import Registry
 from fedkge.training import Trainer
 from fedkge.training.optimizers import OPTIMIZERS
+from fedkge.training.private import check_trainer
 
 if TYPE_CHECKING:
     from fedkge.graphs.unify import Unified
@@ -70,10 +72,32 @@ class Evaluate:
     every: int = 5  #: rounds between validations
     patience: int = 3  #: validations without a new best before stopping; 0 never stops
     rule: Literal["patience", "drops"] = "patience"  #: drops: consecutive falls count instead
+    sides: Literal["both", "head", "tail"] = "both"  #: whose questions decide, and are the headline on test
 
     def __post_init__(self) -> None:
         if self.every < 1 or self.patience < 0:
             raise ConfigError(f"every, patience: expected >= 1 and >= 0, got {self.every}, {self.patience}")
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Which training statements are confidential, besides those that the data marks; these add up."""
+
+    share: float | None = None  #: of each site's training statements, at random
+    relations: Path | None = None  #: a file with a relation per line: all their statements
+    statements: Path | None = None  #: a file of statements
+
+    def apply(self, federation: Federation, seed: int) -> Federation:
+        from fedkge.graphs.files import read_graph
+        from fedkge.graphs.marks import mark_relations, mark_share, mark_statements, read_relations
+
+        if self.share is not None:
+            federation = mark_share(federation, self.share, seed)
+        if self.relations is not None:
+            federation = mark_relations(federation, read_relations(self.relations))
+        if self.statements is not None:
+            federation = mark_statements(federation, read_graph(self.statements))
+        return federation
 
 
 @dataclass(frozen=True)
@@ -117,12 +141,16 @@ class Experiment:
     evaluate: Evaluate = field(default_factory=Evaluate)
     participation: Participation = field(default_factory=Participation)
     align: Align = field(default_factory=Align)
+    marks: Marks = field(default_factory=Marks)
+    privacy: Privacy = field(default_factory=Privacy)
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
             raise ConfigError(f"rounds: expected at least 1, got {self.rounds}")
         self.method.selection(self.select)  # refuses what does not go together
         self.method.coding(self.codec)
+        if self.privacy.noisy:
+            check_trainer(self.trainer, self.privacy)
         whole_tables = self.method.penalises or self.method.factoring() is not None
         if whole_tables and OPTIMIZERS[self.trainer.optimizer].rows_only:
             whole = ", ".join(name for name, kind in OPTIMIZERS.items() if not kind.rows_only)
@@ -166,7 +194,7 @@ class Experiment:
         return plain
 
     def load(self) -> Federation:
-        federation = self.data.load(self.seed)
+        federation = self.marks.apply(self.data.load(self.seed), self.seed)
         check_federation(federation)
         for site, graph in federation.items():
             for split in ("train", "valid", "test"):

@@ -10,15 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedkge.config import read_toml, to_toml
 from fedkge.errors import ConfigError, DataError, suggest
+from fedkge.evaluation import Ranks
 from fedkge.exports.files import load_embeddings, save_embeddings
 from fedkge.graphs.graph import Graph, Names
-from fedkge.models import Tables
+from fedkge.models import Side, Tables
 from fedkge.runtimes.experiment import Experiment
 from fedkge.runtimes.journal import Journal
+
+RANKS = "ranks.safetensors"  #: of a site's test statements
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,18 @@ class RunFolder:
             save_embeddings(tables, graph, folder, "safetensors")
         except (OSError, SafetensorError) as error:
             raise DataError(f"{folder}: cannot be written: {error}; mend it and give --resume") from None
+
+    def save_ranks(self, site: str, ranks: Ranks) -> None:
+        """The realistic rank of every test statement's head and tail, in the statements' order."""
+        from safetensors.torch import save
+
+        by_side = {}
+        for side in Side:
+            own = ranks.side(side)
+            values = torch.empty(len(own))  # float32: halves are exact up to 2^23
+            values[torch.from_numpy(own.triple)] = torch.from_numpy(own.values()).float()
+            by_side[str(side)] = values
+        write_whole(self.path / "sites" / site / RANKS, save(by_side))
 
     def load_site(self, site: str) -> tuple[Tables, Names, Names]:
         if site not in self.sites():

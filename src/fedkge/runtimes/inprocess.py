@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import isfinite
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from fedkge.errors import DataError, DataWarning
+from fedkge.evaluation import Ranks
 from fedkge.evaluation.checks import diverged
 from fedkge.exchange.rows import HUB, Envelope, under
 from fedkge.graphs.graph import Axis, Federation, Split
@@ -23,9 +24,10 @@ from fedkge.parties.site import Metrics
 from fedkge.randomness import generator
 from fedkge.runtimes.experiment import Experiment, check_federation
 from fedkge.runtimes.folder import RunFolder
+from fedkge.runtimes.protection import Protected, check_marks, openly
 from fedkge.runtimes.record import Progress, Record, Watch
 from fedkge.runtimes.stack import Stack, stacks
-from fedkge.runtimes.summary import Course, Result, SiteMetrics, environment, summarise
+from fedkge.runtimes.summary import Course, Result, SiteMetrics, by_side, environment, summarise
 from fedkge.training import Stopping
 
 __all__ = ["Federated", "Progress", "Simulation", "Watch", "run"]
@@ -60,7 +62,11 @@ class Federated:
         # Where nothing is exchanged, nobody is waited for and nothing gets lost.
         self.participation = experiment.participation if method.shares else Participation()
         self.data = {name: member.graph.digest() for name, member in self.members.items()}
-        self.stacks = stacks(experiment, self.members, device, how.stacked, how.captured)
+        check_marks(experiment, self.members)
+        self.protected = Protected(experiment, self.members, folder) if experiment.privacy.noisy else None
+        protections = self.protected.sites if self.protected else {}
+        trained = openly(experiment, self.members)
+        self.stacks = stacks(experiment, trained, device, how.stacked, how.captured, protections)
         self.stack_of = {name: stack for stack in self.stacks for name in stack.names}
         self.sites = {name: self._site(stack, name) for name, stack in self.stack_of.items()}
         stopping = Stopping(experiment.evaluate.patience, experiment.evaluate.rule)
@@ -82,6 +88,16 @@ class Federated:
         self._warn()
         self._saved, self._resumed = time.monotonic(), False
         self._resume()
+        if self.protected is not None:
+            self._afford(self.protected)
+
+    def _afford(self, protected: Protected) -> None:
+        """As many rounds as the budgets have steps for; what a killed run had spent is gone."""
+        done = self.hub.round
+        validated = any(stopping.best_at > 0 for stopping in self.hub.stopping.values())
+        if not done or not validated:
+            protected.check_budget()
+        self.hub.plan = replace(self.hub.plan, rounds=done + protected.rounds_left(done))
 
     def _warn(self) -> None:
         """Say who has nothing to share, where others have."""
@@ -100,9 +116,8 @@ class Federated:
     def _site(self, stack: Stack, name: str) -> SiteParty:
         def measure(tables: Tables) -> Metrics:
             with self.clock.spending("evaluate"):
-                return {
-                    site: found["both"] for site, found in stack.measure(name, tables, Split.VALID).items()
-                }
+                found = stack.measure(name, tables, Split.VALID, openly=True)
+            return {site: sides[self.experiment.evaluate.sides] for site, sides in found.items()}
 
         fit = partial(self._fit, stack, [name])
         site = stack.sites[name]
@@ -187,6 +202,8 @@ class Federated:
             own = {**self.stack_of[name].state(name), **site.state()}
             whole |= {f"site.{number}.{key}": tensor for key, tensor in own.items()}
         state = {"hub": plain, **self.record.state(), "data": self.data}
+        if self.protected is not None:
+            state["ledger"] = self.protected.ledger.head
         self.folder.save_checkpoint(CHECKPOINT, whole, state)
         self._saved = time.monotonic()
 
@@ -199,6 +216,8 @@ class Federated:
         for name in sorted(state["data"].keys() | self.data.keys()):
             if state["data"].get(name) != self.data.get(name):
                 raise DataError(f"{self.folder.path}: the data of {name!r} has changed since the run")
+        if self.protected is not None:
+            self.protected.ledger.check(state["ledger"])
         device = self.stacks[0].tables.device
         tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
         for number, (name, site) in enumerate(self.sites.items()):
@@ -210,21 +229,25 @@ class Federated:
 
     # Results
 
-    def measure(self, split: Split) -> SiteMetrics:
+    def ranks(self, split: Split) -> Mapping[str, Ranks]:
         """What everyone kept, by whose statements."""
         with self.clock.spending("evaluate"):
-            found = [stack.measure(n, stack.bests[n], split) for n, stack in self.stack_of.items()]
-        return {site: metrics for one in found for site, metrics in one.items()}
+            found = [stack.ranks(n, stack.bests[n], split) for n, stack in self.stack_of.items()]
+        return {site: ranks for one in found for site, ranks in one.items()}
+
+    def measure(self, split: Split) -> SiteMetrics:
+        """The same, summed up."""
+        return by_side(self.ranks(split))
 
     def result(self) -> Result:
         stopping = self.hub.stopping
         names = {TOGETHER: next(iter(self.members)) if len(self.members) == 1 else "federation"}
         last = {name: (s.last_at, s.best_at) for name, s in stopping.items()}
         courses = {names.get(name, name): Course(*rounds) for name, rounds in last.items()}
-        valid, test = self.measure(Split.VALID), self.measure(Split.TEST)
+        valid, ranks = self.measure(Split.VALID), self.ranks(Split.TEST)
         views = self._views()
         self.clock.lap()
-        return Result(courses, self.clock.seconds, self.traffic, valid, test, views)
+        return Result(courses, self.clock.seconds, self.traffic, valid, by_side(ranks), views, ranks)
 
     def _views(self) -> Mapping[str, SiteMetrics]:
         """What else the method has measured on test, by name."""
@@ -273,7 +296,10 @@ def _run(
     for name, stack in federated.stack_of.items():
         for site, view in stack.members[name].views.items():
             folder.save_site(site, view.of(stack.bests[name]), federation[site])
+            folder.save_ranks(site, result.ranks[site])
     summary = summarise(experiment, federation, unified, result, device, time.perf_counter() - started)
+    if federated.protected is not None:
+        summary["privacy"] = federated.protected.plain()
     folder.write_summary(summary)
     folder.journal.write("end", metrics=summary["metrics"])
     return summary

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from types import MappingProxyType
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedkge.evaluation import Known, metrics, rank
+from fedkge.evaluation import Known, Ranks, metrics_by_side, rank
 from fedkge.graphs.graph import Axis, Ids, Names, Split
 from fedkge.graphs.unify import alignments
 from fedkge.methods import Member, Shared, Site
-from fedkge.models import Side, Tables
+from fedkge.models import Tables
 from fedkge.randomness import name_keys
 from fedkge.runtimes.experiment import Experiment
 from fedkge.runtimes.summary import SiteMetrics
-from fedkge.training import BySite, Changes, Corpus, Training
+from fedkge.training import Changes, Corpus, Penalty, Training
+from fedkge.training.confidential import unmarked
+from fedkge.training.private import PrivateTraining, Protection
 
 CACHE = 8 << 20  #: bytes of entity tables that a CPU trains together
 
@@ -26,7 +29,7 @@ CACHE = 8 << 20  #: bytes of entity tables that a CPU trains together
 class Stack:
     """Some members of a federation: tables, optimisers, and each one's state as its method sees it.
 
-    A member trains exactly as it would alone; on the CPU bit by bit.
+    A member trains exactly as it would alone; on the CPU bit by bit. One with a `protection` is alone.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class Stack:
         shared: Mapping[str, Mapping[Axis, tuple[Ids, Ids]]],
         device: torch.device,
         captured: bool = True,
+        protection: Protection | None = None,
     ) -> None:
         self.experiment, self.members, self.names = experiment, members, list(members)
         self.numbers = {name: number for number, name in enumerate(members)}
@@ -47,12 +51,13 @@ class Stack:
         ]
         self.tables = Tables.create(experiment.embedding, keys[0], keys[1], experiment.seed, device)
         corpus = Corpus.of(graphs, experiment.seed, device)
-        experiment.embedding.observe(self.tables.relations, corpus.triples)
+        observed = corpus.triples if protection is None else protection.observed(corpus.triples)
+        experiment.embedding.observe(self.tables.relations, observed)
         if second := method.companion(experiment.embedding):
             beside = Tables.create(second.model, keys[0], keys[1], experiment.seed, device)
             if not second.relations:
                 beside.relations = self.tables.relations
-            second.model.observe(beside.relations, corpus.triples)
+            second.model.observe(beside.relations, observed)
             self.tables.companion = beside
         self.second = second
         self.best = self.tables.to(device)
@@ -66,15 +71,20 @@ class Stack:
             name: {axis: slice(([0, *ends[axis]])[number], ends[axis][number]) for axis in Axis}
             for number, name in enumerate(self.names)
         }
-        self.training = Training(
-            trainer,
-            self.tables,
-            corpus,
+        rest = (
             partial(method.objective, trainer, dials=self.dials),
-            {axis: partial(self._penalty, axis) for axis in method.shares} if method.penalises else None,
+            {
+                axis: Penalty(self.kept[axis][method.penalises], method.penalty)
+                for axis in (method.shares if method.penalises else ())
+            },
             self._factored(shared),
             captured,
         )
+        if protection is None:
+            self.training = Training(trainer, self.tables, corpus, *rest)
+        else:
+            (site,) = graphs.items()
+            self.training = PrivateTraining(trainer, self.tables, site, experiment.seed, protection, *rest)
         self.sites, self.bests = {}, {}
         for name, parts in self.parts.items():
             self.sites[name] = Site(
@@ -91,6 +101,13 @@ class Stack:
         self.known = {
             site: Known.from_graph(view.graph) for m in members.values() for site, view in m.views.items()
         }
+        self.known_openly = self.known
+        if experiment.privacy.strict or experiment.privacy.mode == "u-only":
+            self.known_openly = {
+                site: Known.from_graph(unmarked(view.graph, experiment.privacy))
+                for member in members.values()
+                for site, view in member.views.items()
+            }
 
     def _factored(self, shared: Mapping[str, Mapping[Axis, tuple[Ids, Ids]]]) -> dict[Axis, Changes]:
         """The rows that the method trains as factors, where it does: those that members share."""
@@ -103,9 +120,6 @@ class Stack:
             stacked = torch.from_numpy(np.concatenate(rows)).to(self.tables.device)
             changes[axis] = Changes(how, kept["received"], stacked)
         return changes
-
-    def _penalty(self, axis: Axis, rows: Tensor, by_site: BySite) -> Tensor:
-        return self.experiment.method.penalty(rows, self.kept[axis], by_site)
 
     def fit(self, names: Sequence[str], round: int) -> dict[str, float]:
         """Train some members for a round, counted from 1; each one's mean loss."""
@@ -121,15 +135,20 @@ class Stack:
     def visits(self, names: Sequence[str]) -> int:
         """How many statements a round of these members trains on, counted once per epoch and side."""
         trainer = self.experiment.trainer
-        return sum(len(self.members[n].graph.train) for n in names) * trainer.epochs * len(trainer.turns)
+        return sum(len(self.members[n].graph.train) for n in names) * trainer.epochs * trainer.visits
 
-    def measure(self, name: str, tables: Tables, split: Split) -> SiteMetrics:
+    def ranks(self, name: str, tables: Tables, split: Split, openly: bool = False) -> dict[str, Ranks]:
+        """By whose statements they are; `openly`: as if confidential statements were not known."""
+        known = self.known_openly if openly else self.known
+        return {
+            site: rank(view.of(tables), view.graph.split(split), known[site], site=site)
+            for site, view in self.members[name].views.items()
+        }
+
+    def measure(self, name: str, tables: Tables, split: Split, openly: bool = False) -> SiteMetrics:
         """By whose statements -> side (head, tail, both) -> metric."""
-        found = {}
-        for site, view in self.members[name].views.items():
-            ranks = rank(view.of(tables), view.graph.split(split), self.known[site], site=site)
-            found[site] = {"both": metrics(ranks)} | {str(side): metrics(ranks, side=side) for side in Side}
-        return found
+        found = self.ranks(name, tables, split, openly)
+        return {site: metrics_by_side(ranks) for site, ranks in found.items()}
 
     def state(self, name: str) -> dict[str, Tensor]:
         """Views of what one member has: the same whoever it is stacked with, and on whatever device."""
@@ -159,18 +178,28 @@ class Stack:
 
 
 def stacks(
-    experiment: Experiment, members: Mapping[str, Member], device: torch.device, stacked: bool, captured: bool
+    experiment: Experiment,
+    members: Mapping[str, Member],
+    device: torch.device,
+    stacked: bool,
+    captured: bool,
+    protections: Mapping[str, Protection] = MappingProxyType({}),
 ) -> list[Stack]:
-    """All members in as few stacks as is fast: one on a GPU, on a CPU those that its cache holds together."""
+    """All members in as few stacks as is fast: one on a GPU, on a CPU those that its cache holds together.
+
+    Where some train in private, everyone is alone: samples are of random sizes.
+    """
     shared = alignments({name: member.graph for name, member in members.items()})
     width = experiment.embedding.width(Axis.ENTITY)
     rows = np.array([member.graph.n_entities for member in members.values()])
-    limit = (1 << 62 if device.type == "cuda" else CACHE // (4 * width)) if stacked else 0
+    together = stacked and not protections
+    limit = (1 << 62 if device.type == "cuda" else CACHE // (4 * width)) if together else 0
     names = list(members)
-    return [
-        Stack(experiment, {name: members[name] for name in names[start:end]}, shared, device, captured)
-        for start, end in _groups(rows.tolist(), limit)
-    ]
+    found = []
+    for start, end in _groups(rows.tolist(), limit):
+        own = {name: members[name] for name in names[start:end]}
+        found.append(Stack(experiment, own, shared, device, captured, protections.get(names[start])))
+    return found
 
 
 def _groups(rows: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:

@@ -10,9 +10,11 @@ from typing import Any, TypeAlias
 import torch
 
 import fedkge
-from fedkge.evaluation import combined
+from fedkge.evaluation import Ranks, combined, metrics_by_side
+from fedkge.graphs.exposure import exposures
 from fedkge.graphs.graph import Axis, Federation
 from fedkge.graphs.overview import overview
+from fedkge.graphs.structure import structure
 from fedkge.graphs.unify import Unified, alignments
 from fedkge.methods import METHODS
 from fedkge.models import MODELS
@@ -20,6 +22,8 @@ from fedkge.runtimes.experiment import Experiment
 from fedkge.runtimes.traffic import Traffic, total
 
 SiteMetrics: TypeAlias = Mapping[str, Mapping[str, Mapping[str, float]]]  #: site -> side -> metric -> value
+
+SIDES = {"both": "", "head": "_head", "tail": "_tail"}  #: whose questions, and what a split's name ends in
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class Result:
     valid: SiteMetrics
     test: SiteMetrics
     views: Mapping[str, SiteMetrics]  #: what else was measured on test, by name
+    ranks: Mapping[str, Ranks]  #: of each site's test statements
 
 
 def environment(device: torch.device) -> dict[str, str]:
@@ -53,6 +58,11 @@ def environment(device: torch.device) -> dict[str, str]:
     }
 
 
+def by_side(ranks: Mapping[str, Ranks]) -> SiteMetrics:
+    """Ranks by site, summed up."""
+    return {site: metrics_by_side(found) for site, found in ranks.items()}
+
+
 def summarise(
     experiment: Experiment,
     federation: Federation,
@@ -62,8 +72,9 @@ def summarise(
     seconds: float,
 ) -> dict[str, Any]:
     """Metrics are means over sites, weighted by their numbers of queries."""
-    valid, test, trainer = result.valid, result.test, experiment.trainer
-    shared, views = alignments(unified.federation), result.views.items()
+    trainer, shared = experiment.trainer, alignments(unified.federation)
+    measured = {"valid": result.valid, "test": result.test}
+    measured |= {f"test_{view}": found for view, found in result.views.items()}
     overlap = overview(unified.federation).entity_overlap
     shares = experiment.method.shares
     given = ("epochs", "batch_size", "negatives", "sides", "lr")
@@ -80,11 +91,11 @@ def summarise(
         "seconds": {**result.seconds, "total": seconds},
         "device": device.type,
         "environment": environment(device),
+        "sides": experiment.evaluate.sides,
         "metrics": {
-            "valid": combined(found["both"] for found in valid.values()),
-            "test": combined(found["both"] for found in test.values()),
-            "test_tail": combined(found["tail"] for found in test.values()),
-            **{f"test_{view}": combined(found["both"] for found in of.values()) for view, of in views},
+            f"{name}{of}": combined(found[side] for found in sites.values())
+            for name, sites in measured.items()
+            for side, of in SIDES.items()
         },
         "sites": {
             site: {
@@ -94,18 +105,21 @@ def summarise(
                 "shared": {str(a): len(shared[site][a][0]) if a in shares else 0 for a in Axis},
                 "digest": graph.digest(),
                 "traffic": total([result.traffic.sites[site]]),
+                "structure": structure(graph).plain(),
                 "metrics": {
-                    "valid": valid[site]["both"],
-                    "test": test[site]["both"],
-                    "test_head": test[site]["head"],
-                    "test_tail": test[site]["tail"],
-                    **{f"test_{view}": of[site]["both"] for view, of in views},
+                    f"{name}{of}": sites[site][side]
+                    for name, sites in measured.items()
+                    for side, of in SIDES.items()
                 },
             }
             for site, graph in federation.items()
         },
         "overlap": {"sites": list(federation), "entities": overlap.tolist()},
         "links": [asdict(report) for report in unified.reports],
+        "exposed": [
+            asdict(found)
+            for found in exposures(unified.federation, shares if experiment.method.averages else ())
+        ],
         "traffic": result.traffic.summary(),
         "privacy": [],
     }

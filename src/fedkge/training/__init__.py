@@ -4,7 +4,7 @@ from fedkge.training.corpus import Corpus
 from fedkge.training.factored import Changes, Factoring
 from fedkge.training.loop import Training
 from fedkge.training.stopping import Stopping
-from fedkge.training.trainer import Batch, BySite, Penalty, Trainer
+from fedkge.training.trainer import Batch, BySite, Moments, Penalty, Trainer
 
 __all__ = [
     "Batch",
@@ -12,6 +12,7 @@ __all__ = [
     "Changes",
     "Corpus",
     "Factoring",
+    "Moments",
     "Penalty",
     "Stopping",
     "Trainer",

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import Draw, backend
+from fedkge.kernels import Draw, Tie, backend
 from fedkge.models import Side, Tables
 from fedkge.training.capture import Steps
 from fedkge.training.corpus import Corpus
 from fedkge.training.factored import Changes
 from fedkge.training.stepper import Stepper
-from fedkge.training.trainer import Batch, BySite, Objective, Penalty, Trainer
+from fedkge.training.trainer import Batch, BySite, Moments, Objective, Penalty, Trainer
 
 
 class Training:
@@ -41,7 +41,7 @@ class Training:
         self.trainer, self.tables, self.corpus = trainer, tables, corpus
         self.objective, self.penalties = objective or trainer.objective, penalties or {}
         device = tables.device
-        self.stepper = Stepper(trainer, tables, corpus, tuple(self.penalties), factored)
+        self.stepper = Stepper(trainer, tables, corpus, factored)
         self.steppers = {"": self.stepper}
         if tables.companion is not None:
             self.steppers["companion."] = Stepper(trainer, tables.companion, corpus, lent=self.stepper)
@@ -50,6 +50,7 @@ class Training:
         self.weights = corpus.subsampling().to(tables.entities.dtype) if trainer.subsampling else None
         owner, ends = self.stepper.owner, self.stepper.ends
         self.by_site = {axis: BySite(owner[axis], _sizes(ends[axis])) for axis in self.penalties}
+        self.powers = torch.tensor([2.0, 2.0, 1.0], dtype=tables.entities.dtype, device=device)
         self.captures = captured and device.type == "cuda"
         self._lay_out(tuple(range(len(corpus.names))))
         self._captured = self._steps()
@@ -118,26 +119,38 @@ class Training:
         return self.losses / (self.stepper.steps - taken).clamp_min(1)
 
     def _epoch(self, epoch: int, factored: bool = False) -> None:
-        turns = self.trainer.turns
+        self._shuffle(epoch)
+        for count, side in self._turns(epoch):
+            self._take(count, side, factored)
+
+    def _shuffle(self, epoch: int) -> None:
+        """Deal out the statements of an epoch."""
         self.clock[0].fill_(0)  # a fill, not a copy: it must not wait for the device
         self.clock[1].fill_(epoch)
-        for turn, side in enumerate(turns):
-            order = self.corpus.shuffled(epoch, turn)[self.layout]
+        for turn, side in enumerate(self.trainer.turns):
+            order = self.corpus.shuffled(epoch, turn % self.trainer.visits)[self.layout]
             if side in self.schedule:  # captured steps read it by address
                 self.schedule[side].copy_(order)
             else:
                 self.schedule[side] = order
+
+    def _turns(self, epoch: int) -> Iterator[tuple[int, Side]]:
+        """The steps of an epoch: how many statements, and which side."""
+        for number, count in enumerate(self.counts):
+            for side in self.trainer.sides_of(number, epoch):
+                yield count, side
+
+    def _take(self, count: int, side: Side, factored: bool) -> None:
+        """A step, captured where steps are."""
         step = partial(self._step, factored=True) if factored else self._step
-        for count in self.counts:
-            for side in turns:
-                if self._captured:
-                    self._captured[factored](step, count, side)
-                else:
-                    step(count, side)
+        if self._captured:
+            self._captured[factored](step, count, side)
+        else:
+            step(count, side)
 
     def _step(self, count: int, side: Side, factored: bool = False) -> None:
         """One optimiser step on the next `count` statements; no host synchronisation."""
-        turn = len(self.trainer.turns)
+        turn = self.trainer.visits
         batch = self._batch(count, side)
         with torch.enable_grad():
             losses = self.objective(self.tables, batch)
@@ -153,7 +166,7 @@ class Training:
     def _batch(self, count: int, side: Side) -> Batch:
         corpus, trainer = self.corpus, self.trainer
         arange = torch.arange(count, device=self.clock.device)
-        slots = self.starts[self.clock[:1] // len(trainer.turns)] + arange
+        slots = self.starts[self.clock[:1] // trainer.visits] + arange
         chosen = self.schedule[side][slots]
         h, r, t = corpus.triples[chosen].unbind(-1)
         anchor, target = (h, t) if side is Side.TAIL else (t, h)
@@ -183,13 +196,13 @@ class Training:
 
     def _penalise(self, active: Tensor) -> None:
         """Add the penalties' gradients, of the sites that take this step."""
+        kernels = backend(self.tables.device)
         for axis, penalty in self.penalties.items():
-            dense = self.tables.gradients[axis].dense
-            assert dense is not None
             with torch.enable_grad():
-                rows = self.tables.table(axis).detach().requires_grad_()
-                added = (penalty(rows, self.by_site[axis]) * active).sum()
-                dense += torch.autograd.grad(added, rows)[0]
+                moments = kernels.moments(self.tables.table(axis), penalty.kept).requires_grad_()
+                added = (penalty.of(Moments(*moments.unbind(-1)), self.by_site[axis]) * active).sum()
+                (slopes,) = torch.autograd.grad(added, moments)
+            self.tables.gradients[axis].add_tie(Tie(penalty.kept, slopes * self.powers))
 
 
 def _sizes(ends: Tensor) -> Tensor:

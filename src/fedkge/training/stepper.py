@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -19,9 +19,8 @@ from fedkge.training.trainer import Batch, Trainer
 class Stepper:
     """Takes the steps of one `Tables`, of one site or of several laid one after another.
 
-    `summed` axes have their gradient as a whole table, for penalties to be added to. Rows that are `factored`
-    can be stepped as factors of their change. A table that another stepper steps already (`lent`) gets its
-    gradient added there.
+    Rows that are `factored` can be stepped as factors of their change. A table that another stepper steps
+    already (`lent`) gets its gradient added there.
     """
 
     def __init__(
@@ -29,7 +28,6 @@ class Stepper:
         trainer: Trainer,
         tables: Tables,
         corpus: Corpus,
-        summed: Collection[Axis] = (),
         factored: Mapping[Axis, Changes] | None = None,
         lent: Stepper | None = None,
     ) -> None:
@@ -41,7 +39,7 @@ class Stepper:
         self.optimizers = {axis: kind(tables.table(axis), trainer.lr) for axis in self.ends}
         factors = kind.from_factors and not tables.model.projects  # a row's gradient is computed to step it
         own = {axis: Gradient(tables.table(axis), kind.rows_only or factors) for axis in self.ends}
-        own |= {axis: Gradient(tables.table(axis), False) for axis in (*summed, *(factored or {}))}
+        own |= {axis: Gradient(tables.table(axis), False) for axis in factored or ()}
         tables.gradients = own | {axis: lent.tables.gradients[axis] for axis in theirs if lent}
         self.steps = torch.zeros_like(corpus.sizes)  # [s], since the last restart
         self.owner = {

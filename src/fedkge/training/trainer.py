@@ -14,7 +14,7 @@ from fedkge.models import Side, Tables
 from fedkge.training.losses import LOSSES
 from fedkge.training.optimizers import OPTIMIZERS
 
-SIDES = ("both", *Side)
+SIDES = ("both", "alternate", *Side)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,26 @@ class BySite:
         return self.sum(values) / self.sizes
 
 
-Penalty: TypeAlias = Callable[
-    [Tensor, BySite], Tensor
-]  #: a table [n, width] -> what each site's loss gets [s]
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Of each row of a table [n, width] and of the row that is kept for it."""
+
+    gap: Tensor  # [n], |row - kept|^2
+    square: Tensor  # [n], |row|^2
+    product: Tensor  # [n], row . kept
+
+
+@dataclass(frozen=True, slots=True)
+class Penalty:
+    """What every step adds to each site's loss [s], from a whole table and rows that are kept beside it."""
+
+    kept: Tensor  # [n, width]
+    of: Callable[[Moments, BySite], Tensor]
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """How a site trains. An epoch visits every statement once per side."""
+    """How a site trains. An epoch visits every statement once per side; where these alternate, once."""
 
     epochs: int = 3  #: passes over the local statements per round
     batch_size: int = 512
@@ -64,7 +76,9 @@ class Trainer:
     temperature: float = 1.0  #: of the self-adversarial weights; 0 is logistic
     ranking_margin: float = 1.0  #: of the margin loss
     optimizer: str = "adam"  #: or "row-adam", "adagrad", "sgd"
-    sides: Literal["both", "head", "tail"] = "both"  #: which end is corrupted; both: batches take turns
+    sides: Literal["both", "alternate", "head", "tail"] = (
+        "both"  #: which end is corrupted; alternate: by batch
+    )
     filtered: bool = True  #: negatives are never known training statements
     subsampling: bool = False  #: weigh statements by 1 / sqrt(how often their queries occur)
     deterministic: bool = False  #: on a GPU: sums in a fixed order, slower; the CPU always does so
@@ -86,7 +100,17 @@ class Trainer:
     @property
     def turns(self) -> tuple[Side, ...]:
         """The sides that batches take in turn."""
-        return (Side.HEAD, Side.TAIL) if self.sides == "both" else (Side(self.sides),)
+        return (Side.HEAD, Side.TAIL) if self.sides in ("both", "alternate") else (Side(self.sides),)
+
+    @property
+    def visits(self) -> int:
+        """How often an epoch visits a statement."""
+        return 1 if self.sides == "alternate" else len(self.turns)
+
+    def sides_of(self, batch: int, epoch: int) -> tuple[Side, ...]:
+        """The sides whose turn it is on an epoch's batch of that number."""
+        turns = self.turns
+        return (turns[(batch + epoch) % len(turns)],) if self.sides == "alternate" else turns
 
     def objective(self, tables: Tables, batch: Batch) -> Tensor:
         where = batch.anchor, batch.relation, batch.index, batch.side

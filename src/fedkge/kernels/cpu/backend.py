@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Draw, Similarity, Turn
-from fedkge.kernels.cpu import coding, grouping, losses, optimizers, sampling, similarity
+from fedkge.kernels.cpu import coding, grouping, losses, noise, norms, optimizers, sampling, similarity
 
 PIECES = 256  #: parts that an optimiser's rows are dealt out in
 
@@ -66,6 +66,13 @@ def _factors(table: Tensor, part: Contribution) -> tuple[object, ...]:
     return int(part.kind), _rows(part.query), table.detach().numpy(), part.index.shape[1], *arrays
 
 
+def squares(table: Tensor, part: Contribution) -> Tensor:
+    out = torch.empty(len(part.query), dtype=table.dtype)
+    arrays = (part.query, table, part.index, part.scores, part.d_scores, part.ids, part.values)
+    norms.squares(int(part.kind), *map(_rows, arrays), out.numpy())
+    return out
+
+
 def contrast(scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     loss, gradient = scores.new_empty(len(scores)), torch.empty(scores.shape, dtype=scores.dtype)
     array = _rows(scores)
@@ -97,6 +104,11 @@ def uniform(key: int, keys: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     out = torch.empty(len(keys), width, dtype=dtype)
     sampling.uniform(np.uint64(key), keys.numpy().view(np.uint64), out.numpy())
     return out
+
+
+def add_noise_(out: Tensor, key: Tensor, rows: Tensor, scale: Tensor) -> None:
+    word = key.numpy().view(np.uint64)[0]
+    noise.add_noise(out.detach().numpy(), word, rows.numpy(), _rows(scale))
 
 
 def order_keys(keys: Tensor, site: Tensor, local: Tensor, clock: tuple[int, int]) -> Tensor:
@@ -144,6 +156,12 @@ def _constants(adam: Adam, dtype: np.dtype[np.floating]) -> tuple[object, ...]:
     return tuple(map(dtype.type, (adam.rate, beta1, beta2, 1 - beta1, 1 - beta2, adam.epsilon)))
 
 
+def moments(table: Tensor, kept: Tensor) -> Tensor:
+    out = table.new_empty(len(table), 3)
+    similarity.moments(_rows(table), _rows(kept), out.numpy())
+    return out
+
+
 def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
     arrays = [tensor.detach().numpy() for tensor in (table, gradient, m, v)]
     dtype = arrays[0].dtype
@@ -166,7 +184,10 @@ def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: T
     state = [tensor.detach().numpy() for tensor in (m, v)]
     dtype = state[0].dtype
     sites = (_pieces(turn), *_corrections(turn.steps.numpy(), adam, dtype))
-    optimizers.adam_whole(*_factors(table, part), *groups, *state, *sites, _constants(adam, dtype))
+    none = table.new_empty(0, table.shape[1]), table.new_empty(0, 3)
+    tie = map(_rows, none if part.tie is None else (part.tie.kept, part.tie.factors))
+    factors = _factors(table, part)
+    optimizers.adam_whole(*factors, *groups, *tie, *state, *sites, _constants(adam, dtype))
 
 
 def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None:

@@ -97,21 +97,54 @@ def adam_touched(
             adam_row(table[i], m[i], v[i], gradient, constants, c1[s], c2[s])
 
 
+@inline()
+def tie_row(row, kept, factors, gradient):
+    """Add what a tie says to the gradient of one row."""
+    gap, square, product = factors[0], factors[1], factors[2]
+    for d in range(row.shape[0]):
+        gradient[d] += gap * (row[d] - kept[d]) + square * row[d] + product * kept[d]
+
+
 @elementwise()
 def adam_whole(
-    kind, query, table, n, scores, d_scores, values, rows, starts, order, m, v, pieces, c1, c2, constants
+    kind,
+    query,
+    table,
+    n,
+    scores,
+    d_scores,
+    values,
+    rows,
+    starts,
+    order,
+    kept,
+    ties,
+    m,
+    v,
+    pieces,
+    c1,
+    c2,
+    constants,
 ):
-    """`adam`, with each touched row's gradient computed where it is used: no table of gradients is kept."""
+    """`adam`, with each row's gradient computed where it is used: no table of gradients is kept.
+
+    `kept` and `ties` are a tie's tables, or have no rows.
+    """
     for piece in numba.prange(pieces.shape[0]):
         first, last, s = pieces[piece]
         gradient, nothing = np.empty(table.shape[1], table.dtype), np.zeros(table.shape[1], table.dtype)
         g, four = np.empty(4, table.dtype), np.empty(4, np.int64)
         k = np.searchsorted(rows, first)
         for i in range(first, last):
+            pull = nothing
             if k < rows.shape[0] and rows[k] == i:
                 positions = order[starts[k] : starts[k + 1]]
                 row_gradient(kind, query, table[i], n, scores, d_scores, values, positions, g, four, gradient)
-                adam_row(table[i], m[i], v[i], gradient, constants, c1[s], c2[s])
+                pull = gradient
                 k += 1
-            else:
-                adam_row(table[i], m[i], v[i], nothing, constants, c1[s], c2[s])
+            elif kept.shape[0] > 0:
+                gradient[:] = 0
+                pull = gradient
+            if kept.shape[0] > 0:
+                tie_row(table[i], kept[i], ties[i], gradient)
+            adam_row(table[i], m[i], v[i], pull, constants, c1[s], c2[s])

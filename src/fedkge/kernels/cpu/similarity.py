@@ -210,6 +210,18 @@ def backward_table(kind, query, table, n, scores, d_scores, values, rows, starts
 
 
 @parallel()
+def moments(table, kept, out):  # [e, w] twice, [e, 3]
+    for i in numba.prange(table.shape[0]):
+        x, k = table[i], kept[i]
+        gap = square = product = x.dtype.type(0)
+        for d in range(x.shape[0]):
+            gap += (x[d] - k[d]) * (x[d] - k[d])
+            square += x[d] * x[d]
+            product += x[d] * k[d]
+        out[i, 0], out[i, 1], out[i, 2] = gap, square, product
+
+
+@parallel()
 def all_scores(kind, query, table, scores):
     """Every row against every query, in blocks of rows that stay in the cache.
 

@@ -11,6 +11,8 @@ from fedkge.kernels.gpu import (
     contrasting,
     grouping,
     losses,
+    noise,
+    norms,
     optimizers,
     ranking,
     sampling,
@@ -21,6 +23,7 @@ from fedkge.kernels.gpu.grouping import Groups
 
 quantise, restored = reference.quantise, reference.restored
 uniform = sampling.uniform
+squares, add_noise_ = norms.squares, noise.add_noise_
 order_keys = sampling.order_keys
 negatives_ = sampling.negatives_
 
@@ -99,6 +102,12 @@ def distil(first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, T
     gradient = first.new_empty(first.shape)
     losses.distil(to_first, to_second, gradient, _in(first), _in(second), temperature)
     return to_first, to_second, gradient
+
+
+def moments(table: Tensor, kept: Tensor) -> Tensor:
+    out = table.new_empty(len(table), 3)
+    similarity.moments(out, _in(table), _in(kept))
+    return out
 
 
 def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:

@@ -1,7 +1,8 @@
 """Scores and the gradient of the queries in one pass over the candidates: they are the whole cost of a step.
 
 A candidate's weight depends on all scores of its query. As they come, sums are kept relative to the highest
-score so far, and scaled down when a higher one comes (Milakov & Gimelshein, 2018).
+score so far, and scaled down when a higher one comes (Milakov & Gimelshein, 2018); parts of the candidates
+are put together in the same way.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from fedkge.kernels.gpu.losses import soften
 from fedkge.kernels.gpu.similarity import DOT, L1, L2, MODULUS, pull, pull_complex
 
 CONTRAST = Tiles(1024, warps=1, longest=1 << 20)
+PROGRAMS = 8192  #: what keeps a GPU busy: the candidates of few queries are dealt out to several programs
+MOST = 16  #: parts that the candidates of a query are dealt out to
 
 
 @triton.jit
@@ -53,13 +56,16 @@ def _rows(table, at, mask, KIND: tl.constexpr, SPAN: tl.constexpr):
 
 
 @triton.jit
-def _contrast_rows(
-    similarities,  # [b, n], written
-    d_query,  # [b, WIDTH], written
+def _negatives(
+    similarities,  # [b, n], written but for the first of each row
+    pulled,  # [b, parts, WIDTH], written: sums of weight * slope * gradient, by the highest score of the part
+    tops,  # [b, parts], written: the highest score, times the temperature
+    totals,  # [b, parts], written: the sum of the weights
     query,
     table,
     index,  # [b, n], the first of each row is true
     n,
+    size,  # candidates in a part
     margin: tl.float64,
     temperature: tl.float64,
     KIND: tl.constexpr,
@@ -68,19 +74,21 @@ def _contrast_rows(
     BLOCK: tl.constexpr,
     CHUNK: tl.constexpr,
 ):
-    i = tl.program_id(0).to(tl.int64)
+    i, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    place = i * tl.num_programs(1) + part
     dtype: tl.constexpr = table.dtype.element_ty
     shift, scale = tl.cast(margin, dtype), tl.cast(temperature, dtype)
     d = tl.arange(0, CHUNK)[None, :]
     live = d < SPAN
     q, q_y = _rows(query, i * WIDTH + d, live, KIND, SPAN)
-    pulled = tl.zeros((BLOCK, CHUNK), dtype)
-    pulled_y = tl.zeros((BLOCK, CHUNK), dtype)
+    sums = tl.zeros((BLOCK, CHUNK), dtype)
+    sums_y = tl.zeros((BLOCK, CHUNK), dtype)
     top = tl.full((1,), float("-inf"), dtype)
     total = tl.zeros((1,), dtype)
-    for start in range(1, n, BLOCK):
+    end = tl.minimum(n, 1 + (part + 1) * size)
+    for start in range(1 + part * size, end, BLOCK):
         j = start + tl.arange(0, BLOCK)
-        there = j < n
+        there = j < end
         at = tl.load(index + i * n + j, mask=there, other=0)[:, None] * WIDTH + d
         e, e_y = _rows(table, at, there[:, None] & live, KIND, SPAN)
         s = _similarity(q, q_y, e, e_y, KIND)
@@ -93,18 +101,57 @@ def _contrast_rows(
         top = highest
         _, slope = soften(s + shift)
         step, step_y = _pull(q, q_y, e, e_y, s, weight * slope, KIND)
-        pulled = pulled * fade[:, None] + step
+        sums = sums * fade[:, None] + step
         if KIND == MODULUS:
-            pulled_y = pulled_y * fade[:, None] + step_y
+            sums_y = sums_y * fade[:, None] + step_y
+    tl.store(pulled + place * WIDTH + d, tl.sum(sums, 0)[None, :], mask=live)
+    if KIND == MODULUS:
+        tl.store(pulled + place * WIDTH + SPAN + d, tl.sum(sums_y, 0)[None, :], mask=live)
+    tl.store(tops + place + tl.arange(0, 1), top)
+    tl.store(totals + place + tl.arange(0, 1), total)
+
+
+@triton.jit
+def _queries(
+    similarities,  # [b, n], the first of each row written
+    d_query,  # [b, WIDTH], written
+    pulled,  # [b, parts, WIDTH]
+    tops,  # [b, parts]
+    totals,  # [b, parts]
+    query,
+    table,
+    index,
+    n,
+    parts,
+    margin: tl.float64,
+    KIND: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SPAN: tl.constexpr,
+    BLOCK: tl.constexpr,  # parts
+    CHUNK: tl.constexpr,
+):
+    """The true candidate, and the parts of the others put together."""
+    i = tl.program_id(0).to(tl.int64)
+    shift = tl.cast(margin, table.dtype.element_ty)
+    d = tl.arange(0, CHUNK)[None, :]
+    live = d < SPAN
+    q, q_y = _rows(query, i * WIDTH + d, live, KIND, SPAN)
     e, e_y = _rows(table, tl.load(index + i * n) * WIDTH + d, live, KIND, SPAN)
     s = _similarity(q, q_y, e, e_y, KIND)
     tl.store(similarities + i * n + tl.arange(0, 1), s)
     _, slope = soften(-s - shift)
     step, step_y = _pull(q, q_y, e, e_y, s, -0.5 * slope, KIND)
-    share = tl.where(total > 0, 0.5 / total, 0.0)[:, None]
-    tl.store(d_query + i * WIDTH + d, step + tl.sum(pulled, 0)[None, :] * share, mask=live)
+    k = tl.arange(0, BLOCK)
+    place = i * parts + k
+    total = tl.load(totals + place, mask=k < parts, other=0.0)
+    top = tl.load(tops + place, mask=k < parts, other=float("-inf"))
+    share = tl.where(total > 0, tl.exp(top - tl.max(top, 0)), 0.0)
+    whole = tl.sum(share * total, 0)
+    share = (tl.where(whole > 0, 0.5 / whole, 0.0) * share)[:, None]
+    sums, sums_y = _rows(pulled, place[:, None] * WIDTH + d, (k < parts)[:, None] & live, KIND, SPAN)
+    tl.store(d_query + i * WIDTH + d, step + tl.sum(share * sums, 0)[None, :], mask=live)
     if KIND == MODULUS:
-        tl.store(d_query + i * WIDTH + SPAN + d, step_y + tl.sum(pulled_y, 0)[None, :] * share, mask=live)
+        tl.store(d_query + i * WIDTH + SPAN + d, step_y + tl.sum(share * sums_y, 0)[None, :], mask=live)
 
 
 def contrast_rows(
@@ -117,7 +164,16 @@ def contrast_rows(
     margin: float,
     temperature: float,
     tiles: Tiles = CONTRAST,
+    programs: int = PROGRAMS,
 ) -> None:
     b, n = index.shape
+    parts = max(1, min(MOST, programs // max(b, 1), n - 1))
+    pulled = query.new_empty(b, parts, query.shape[1])
+    tops, totals = query.new_empty(2, b, parts)
+    rows = (query, table, index, n)
     shape = tiles.fit(kind, table.shape[1], n)
-    launch(_contrast_rows, (b,), similarities, d_query, query, table, index, n, margin, temperature, **shape)
+    sums = (pulled, tops, totals)
+    size = triton.cdiv(n - 1, parts)
+    launch(_negatives, (b, parts), similarities, *sums, *rows, size, margin, temperature, **shape)
+    shape["BLOCK"] = triton.next_power_of_2(parts)
+    launch(_queries, (b,), similarities, d_query, *sums, *rows, parts, margin, **shape)

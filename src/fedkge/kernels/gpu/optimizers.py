@@ -281,6 +281,13 @@ def adam_touched(
 
 
 @triton.jit
+def tied(x, kept, at, mask, factors):
+    """What a tie adds to the gradient of a row."""
+    k = tl.load(kept + at, mask=mask, other=0.0)
+    return tl.load(factors) * (x - k) + tl.load(factors + 1) * x + tl.load(factors + 2) * k
+
+
+@triton.jit
 def _adam_whole(
     table,
     m,
@@ -289,6 +296,8 @@ def _adam_whole(
     active,
     corrections,  # [2, sites]
     sites,
+    kept,  # [height, WIDTH] if TIED
+    ties,  # [height, 3] if TIED
     starts,
     order,
     sources,
@@ -297,6 +306,7 @@ def _adam_whole(
     pairs,
     b,
     n,
+    TIED: tl.constexpr,
     BETA1: tl.constexpr,
     BETA2: tl.constexpr,
     EPSILON: tl.constexpr,
@@ -321,6 +331,10 @@ def _adam_whole(
             row, x, y, d, starts, order, sources, scores, d_scores, pairs, b, n,
             KIND, WIDTH, SPAN, BLOCK, CHUNK,
         )  # fmt: skip
+        if TIED:
+            g_x += tied(x, kept, at, live, ties + row * 3)
+            if KIND == MODULUS:
+                g_y += tied(y, kept, at + SPAN, live, ties + row * 3)
         rate = tl.load(corrections + site)
         root = tl.load(corrections + sites + site)
         _step_row(table, m, v, at, live, x, g_x, rate, root, BETA1, BETA2, EPSILON)
@@ -343,5 +357,6 @@ def adam_whole(
     grid = (len(table), triton.cdiv(shape["SPAN"], shape["CHUNK"]))
     shelves = Shelves.of(part, len(table))
     owners = (*_sites(turn), corrections(turn, adam, table.dtype), sites)
-    meta = {"SEARCH": sites.bit_length(), **_constants(adam), **shape}
-    launch(_adam_whole, grid, table, m, v, *owners, *shelves.arguments(part), **meta)
+    tie = (table, table) if part.tie is None else (part.tie.kept, part.tie.factors.contiguous())
+    meta = {"TIED": part.tie is not None, "SEARCH": sites.bit_length(), **_constants(adam), **shape}
+    launch(_adam_whole, grid, table, m, v, *owners, *tie, *shelves.arguments(part), **meta)

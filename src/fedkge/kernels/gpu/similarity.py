@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fedkge.kernels.base import Similarity
-from fedkge.kernels.gpu.launch import Tiles, launch
+from fedkge.kernels.gpu.launch import LONGEST, Tiles, launch
 
 FORWARD = Tiles(4096)
 BACKWARD = Tiles(2048)
@@ -100,6 +100,30 @@ def forward(
     shape = tiles.fit(kind, table.shape[1], n)
     blocks = triton.cdiv(n, shape["BLOCK"])
     launch(_forward, (b * blocks,), scores, query, table, index, n, blocks, **shape)
+
+
+@triton.jit
+def _moments(out, table, kept, WIDTH: tl.constexpr, CHUNK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    gap = tl.zeros((CHUNK,), table.dtype.element_ty)
+    square = tl.zeros((CHUNK,), table.dtype.element_ty)
+    product = tl.zeros((CHUNK,), table.dtype.element_ty)
+    for start in tl.static_range(0, WIDTH, CHUNK):
+        d = start + tl.arange(0, CHUNK)
+        x = tl.load(table + row * WIDTH + d, mask=d < WIDTH, other=0.0)
+        k = tl.load(kept + row * WIDTH + d, mask=d < WIDTH, other=0.0)
+        gap += (x - k) * (x - k)
+        square += x * x
+        product += x * k
+    tl.store(out + row * 3, tl.sum(gap, 0))
+    tl.store(out + row * 3 + 1, tl.sum(square, 0))
+    tl.store(out + row * 3 + 2, tl.sum(product, 0))
+
+
+def moments(out: Tensor, table: Tensor, kept: Tensor) -> None:
+    width = table.shape[1]
+    chunk = min(triton.next_power_of_2(width), LONGEST)
+    launch(_moments, (len(table),), out, table, kept, WIDTH=width, CHUNK=chunk, num_warps=1)
 
 
 @triton.jit

@@ -1,0 +1,199 @@
+"""What privacy costs: a strict step beside a plain one, and beside Opacus's, as JSON lines.
+
+    FEDKGE_DATA=... python benchmarks/private.py [--device cuda] [--opacus PYTHON]
+
+FB15k-237, half of it confidential, TransE. `wide` has dim 256, batches of 1024 and 256 negatives with Adam;
+`paper` has DPKGE's settings, dim 50, batches of sqrt(N) and one negative. A plain step trains on an
+unrestricted batch, a strict one on a Poisson sample of the same size in the mean; both are taken in one
+process, in turns. `sgd` is the strict step with noise that is added when rows are read, on tables of two
+sizes.
+
+Opacus is measured by a Python that has it (`--opacus`, which needs torch and opacus alone), on the same
+batch, with its per-sample gradients of embedding tables; where these do not fit into memory, that is what it
+says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedkge.graphs.files import read_graph
+from fedkge.graphs.graph import Axis, Graph, Names
+from fedkge.graphs.marks import mark_share
+from fedkge.models import MODELS, Tables
+from fedkge.privacy import Ledger, Privacy, Spending
+from fedkge.randomness import name_keys
+from fedkge.training import Corpus, Trainer, Training
+from fedkge.training.cadence import Cadence
+from fedkge.training.confidential import unmarked
+from fedkge.training.private import PrivateTraining, Protection
+from fedkge.training.secret import Secret
+
+TURNS = 7
+OPACUS = Path(__file__).with_name("private_opacus.py")
+STRICT = Privacy("strict", noise=1.0, delta=1e-6, accountant="rdp")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A model and a batch."""
+
+    dim: int
+    batch_size: int
+    negatives: int
+    steps: int  #: that one turn takes
+    optimizer: str = "adam"
+    loss: str = "self-adversarial"
+
+    @property
+    def trainer(self) -> Trainer:
+        return Trainer(
+            batch_size=self.batch_size,
+            negatives=self.negatives,
+            optimizer=self.optimizer,
+            loss=self.loss,
+            sides="tail",
+        )
+
+
+SETTINGS = {"wide": Setting(256, 1024, 256, 6), "paper": Setting(50, 521, 1, 60, loss="margin")}
+
+
+def first_tables(setting: Setting, graph: Graph, device: str) -> Tables:
+    keys = [torch.from_numpy(name_keys(names).view(np.int64)) for names in (graph.entities, graph.relations)]
+    return Tables.create(MODELS["transe"](dim=setting.dim), keys[0], keys[1], 0, device)
+
+
+def plain(setting: Setting, graph: Graph, device: str) -> Callable[[], float]:
+    """A function that takes some plain steps and gives seconds per step."""
+    corpus = Corpus.of({"all": unmarked(graph, STRICT)}, 0, device)
+    training = Training(setting.trainer, first_tables(setting, graph, device), corpus)
+    training.counts = training.counts[: setting.steps]
+    return timed(training, setting.steps, device)
+
+
+def strict(setting: Setting, graph: Graph, device: str, folder: Path) -> Callable[[], float]:
+    """The same of strict steps alone: every statement is taken for confidential that is."""
+    assert graph.confidential is not None
+    cadence = Cadence.of(setting.trainer, STRICT, int(graph.confidential.sum()))
+    spending = Spending(Ledger(folder / f"{len(list(folder.iterdir()))}.jsonl"), "all")
+    protection = Protection(STRICT, graph.confidential, 1.0, cadence, Secret(os.urandom(32)), spending)
+    tables = first_tables(setting, graph, device)
+    training = PrivateTraining(setting.trainer, tables, ("all", graph), 0, protection)
+    training.counts = []
+    object.__setattr__(cadence, "steps", setting.steps)
+    return timed(training, setting.steps, device)
+
+
+def timed(training: Training, steps: int, device: str) -> Callable[[], float]:
+    training.run(0, 2)  # compiles, and captures
+    epoch = iter(range(2, 1000))
+
+    def measure() -> float:
+        if device == "cuda":
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        training.run(next(epoch), 1)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return (time.perf_counter() - start) / steps
+
+    return measure
+
+
+def in_turns(first: Callable[[], float], second: Callable[[], float]) -> tuple[float, float]:
+    times = np.array([(first(), second()) for _ in range(TURNS)])
+    before, after = np.median(times, axis=0).tolist()
+    return before, after
+
+
+def steps(graph: Graph, device: str) -> dict[str, float]:
+    """Strict beside plain, by setting; seconds of a strict step by setting."""
+    found = {}
+    for name, setting in SETTINGS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            pair = plain(setting, graph, device), strict(setting, graph, device, Path(folder))
+            before, after = in_turns(*pair)
+        found[name] = after
+        report(f"private-{name}", device, plain_ms=before * 1e3, strict_ms=after * 1e3, ratio=after / before)
+    return found
+
+
+def lazily(device: str) -> None:
+    """A strict step of plain gradient descent, on a table ten times as large."""
+    setting = Setting(64, 512, 64, 200, optimizer="sgd")
+    seconds = []
+    for entities in (100_000, 1_000_000):
+        random = np.random.default_rng(0)
+        train = random.integers(0, [entities, 10, entities], (50_000, 3))  # the same number in both
+        names = Names([str(i) for i in range(entities)]), Names([str(i) for i in range(10)], Axis.RELATION)
+        graph = Graph(*names, train, confidential=random.random(len(train)) < 0.5)
+        with tempfile.TemporaryDirectory() as folder:
+            measure = strict(setting, graph, device, Path(folder))
+            seconds.append(statistics.median(measure() for _ in range(3)))
+    report(
+        "private-sgd",
+        device,
+        small_ms=seconds[0] * 1e3,
+        large_ms=seconds[1] * 1e3,
+        ratio=seconds[1] / seconds[0],
+    )
+
+
+def beside_opacus(python: str, device: str, ours: dict[str, float], graph: Graph) -> None:
+    for name, setting in SETTINGS.items():
+        sizes = (graph.n_entities, graph.n_relations, setting.dim, setting.batch_size, setting.negatives)
+        command = [python, str(OPACUS), device, *map(str, sizes)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or [""])[-1]
+            last = f"killed by signal {-done.returncode}" if done.returncode < 0 else last
+            report(f"private-opacus-{name}", device, strict_ms=ours[name] * 1e3, opacus=last)
+            continue
+        seconds = json.loads(done.stdout)["seconds"]
+        report(
+            f"private-opacus-{name}",
+            device,
+            strict_ms=ours[name] * 1e3,
+            opacus_ms=seconds * 1e3,
+            ratio=seconds / ours[name],
+        )
+
+
+def report(name: str, device: str, **found: Any) -> None:
+    print(json.dumps({"name": f"{'gpu-' * (device == 'cuda')}{name}", **found}), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--opacus", help="a Python that has torch and opacus")
+    options = parser.parse_args()
+    data = os.environ.get("FEDKGE_DATA")
+    if data is None:
+        sys.exit("FEDKGE_DATA: expected the folder that holds fb15k-237")
+    graph = mark_share({"all": read_graph(Path(data) / "fb15k-237")}, 0.5, 0)["all"]
+    ours = steps(graph, options.device)
+    lazily(options.device)
+    if options.opacus:
+        beside_opacus(options.opacus, options.device, ours, graph)
+
+
+if __name__ == "__main__":
+    main()

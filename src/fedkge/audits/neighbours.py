@@ -1,0 +1,92 @@
+"""Graphs that differ in one statement (Han et al., 2022, 4.7): how much one statement moves its own rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedkge.errors import DataError
+from fedkge.evaluation import Known, rank
+from fedkge.graphs.graph import Federation, Graph, Ids
+from fedkge.models import Side
+from fedkge.randomness import generator
+from fedkge.runtimes.experiment import Experiment
+from fedkge.runtimes.folder import RunFolder
+from fedkge.runtimes.inprocess import run
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """The rank of a statement's tail under two models that were trained on it, and under one that was not."""
+
+    head: str
+    relation: str
+    tail: str
+    rank_with: float
+    rank_again: float  #: trained on it too, with another seed: what chance alone moves
+    rank_without: float
+
+    def plain(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def draw(graph: Graph, count: int, seed: int) -> Ids:
+    """Statements [count, 3] that neighbours may differ in: confidential, if any are, and the last of nothing.
+
+    Neighbours have the same entities and relations (Definition 5), so each of a statement's has another one.
+    """
+    marks = graph.confidential
+    fits = np.ones(len(graph.train), np.bool_) if marks is None or not marks.any() else marks.copy()
+    degree = np.bincount(graph.train[:, [0, 2]].ravel(), minlength=graph.n_entities)
+    used = np.bincount(graph.train[:, 1], minlength=graph.n_relations)
+    fits &= (degree[graph.train[:, [0, 2]]] > 2).all(axis=1) & (used[graph.train[:, 1]] > 1)
+    places = np.flatnonzero(fits)
+    if len(places) < count:
+        raise DataError(f"{len(places)} statements can be taken away from the graph, {count} were asked for")
+    drawn: Ids = graph.train[generator(seed, "neighbours").choice(places, count, replace=False)]
+    return drawn
+
+
+def without(graph: Graph, statement: Sequence[int]) -> Graph:
+    """The graph with one training statement less; ids stay."""
+    stays = (graph.train != np.asarray(statement)).any(axis=1)
+    if stays.all():
+        raise DataError(f"statement {list(statement)} is not in train")
+    marks = graph.confidential
+    return replace(graph, train=graph.train[stays], confidential=None if marks is None else marks[stays])
+
+
+def neighbours(
+    experiment: Experiment, federation: Federation, site: str, statements: Ids, home: Path
+) -> list[Neighbour]:
+    """Train on the whole graph, with two seeds, and on the graph without each statement; rank its tail."""
+    graph = federation[site]
+    whole = _ranks(experiment, federation, site, statements, home / "whole")
+    other = replace(experiment, seed=experiment.seed + 1)
+    again = _ranks(other, federation, site, statements, home / "again")
+    found = []
+    for number, statement in enumerate(statements):
+        smaller = {**federation, site: without(graph, statement.tolist())}
+        alone = _ranks(experiment, smaller, site, statement[None], home / f"without-{number}")
+        h, r, t = statement.tolist()
+        names = graph.entities[h], graph.relations[r], graph.entities[t]
+        found.append(Neighbour(*names, whole[number], again[number], alone[0]))
+    return found
+
+
+def _ranks(
+    experiment: Experiment, federation: Federation, site: str, statements: Ids, home: Path
+) -> list[float]:
+    """Tail ranks among all entities but other known answers of the whole graph."""
+    folder = RunFolder.create(home, experiment, resume=False)
+    run(experiment, folder, torch.device("cpu"), federation)
+    tables = folder.load_site(site)[0]
+    found = rank(tables, statements, Known.from_graph(federation[site]), sides=[Side.TAIL], site=site)
+    ranks = np.empty(len(statements))
+    ranks[found.triple] = found.values()
+    return ranks.tolist()

@@ -1,0 +1,77 @@
+"""What is attacked: the tables that a run's sites kept, and the graphs that say who was a member."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedkge.errors import DataError, suggest
+from fedkge.graphs.graph import Federation, Graph
+from fedkge.models import Tables
+from fedkge.runtimes.experiment import Experiment
+from fedkge.runtimes.folder import RunFolder
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A run that has ended."""
+
+    name: str
+    experiment: Experiment
+    federation: Federation
+    tables: dict[str, Tables]  # by site
+    spent: Mapping[str, tuple[float, float]]  # site -> (ε, δ), where its guarantee is formal
+
+    @classmethod
+    def open(cls, path: Path, sites: Sequence[str] = ()) -> Target:
+        """Load a run folder; `sites` limits whose tables are read."""
+        folder = RunFolder.open(path)
+        summary = folder.summary()
+        trained = summary["sites"]
+        for site in sites:
+            if site not in trained:
+                raise DataError(f"{path}: no site is named {site!r}{suggest(site, trained)}")
+        experiment = folder.experiment()
+        federation = experiment.load()
+        for site, known in trained.items():
+            if site not in federation or federation[site].digest() != known["digest"]:
+                raise DataError(f"{path}: the data of site {site!r} has changed since the run")
+        tables = {site: folder.load_site(site)[0] for site in sites or trained}
+        spent = {
+            account["site"]: (float(account["epsilon"]), float(account["delta"]))
+            for account in summary["privacy"]
+            if account["guarantee"] == "formal"
+        }
+        return cls(path.resolve().name, experiment, federation, tables, spent)
+
+    def graph(self, site: str) -> Graph:
+        return self.federation[site]
+
+    @property
+    def secretive(self) -> dict[str, Tables]:
+        """The sites whose statements are attacked: those with confidential ones, or if none has any, all."""
+        marks = {site: self.graph(site).confidential for site in self.tables}
+        marked = {site for site, marks in marks.items() if marks is not None and marks.any()}
+        return {site: tables for site, tables in self.tables.items() if site in marked or not marked}
+
+
+def pair(plain: Target, protected: Target) -> tuple[Target, Target]:
+    """Two runs over the same statements; both get the marks of the second, or if it has none of the first."""
+    if plain.tables.keys() != protected.tables.keys():
+        raise DataError(
+            f"{plain.name} has the sites {', '.join(plain.tables)}, {protected.name} "
+            f"{', '.join(protected.tables)}; expected two runs on the same federation"
+        )
+    marked: list[dict[str, Graph]] = [dict(plain.federation), dict(protected.federation)]
+    for site in plain.tables:
+        one, two = plain.graph(site), protected.graph(site)
+        if replace(one, confidential=None).digest() != replace(two, confidential=None).digest():
+            raise DataError(
+                f"{plain.name} and {protected.name} have different statements at site {site!r}; "
+                "expected two runs on the same federation"
+            )
+        marks = one.confidential if two.confidential is None else two.confidential
+        for federation, graph in zip(marked, (one, two), strict=True):
+            federation[site] = replace(graph, confidential=marks)
+    return replace(plain, federation=marked[0]), replace(protected, federation=marked[1])

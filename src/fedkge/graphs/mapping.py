@@ -1,0 +1,149 @@
+"""Graphs out of databases and tables: R2RML and RML mappings, carried out by morph-kgc.
+
+A site is a TOML file that names a mapping. morph-kgc asks for other versions of pandas and pyoxigraph than
+the rest of this package does, so it runs as a process of its own, with the Python of its own environment if
+there is one (`FEDKGE_MORPH_KGC`). Statements about literals are skipped, as from any RDF.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from fedkge.config import build, read_toml
+from fedkge.errors import ConfigError, DataError, DataWarning, MissingPackage, suggest
+from fedkge.graphs.indexing import Statements, statements_by_name
+
+PYTHON = "FEDKGE_MORPH_KGC"  #: the environment variable with the Python that has morph-kgc
+SECONDS = 3600  #: after so many a mapping is given up
+LINE = re.compile(
+    r"(<[^>]*>|_:\S+) (<[^>]*>) (<[^>]*>|_:\S+|\".*) \."
+)  # of N-Triples, as morph-kgc writes it
+ESCAPE = re.compile(r"\\u([0-9A-Fa-f]{4})|\\U([0-9A-Fa-f]{8})")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where statements come from; paths are relative to the file that names them."""
+
+    mapping: str  #: R2RML or RML, in Turtle
+    database: str | None = None  #: of SQL, as SQLAlchemy takes it: sqlite:///north.sqlite
+    files: str | None = None  #: the folder where RML's file names are looked up; unset: beside this file
+    confidential: tuple[str, ...] = ()  #: predicates whose statements are confidential
+
+
+def read_mapping(path: Path) -> Statements:
+    """The statements that a mapping makes, sorted; those of confidential predicates are marked."""
+    try:
+        options = build(Source, read_toml(path), "")
+    except ConfigError as error:
+        raise DataError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
+    lines = _made(path, options)
+    statements = statements_by_name(str(path), _rows(path, lines))
+    if not len(statements.triples):
+        raise DataError(f"{path}: expected a mapping that makes statements between IRIs, it made none")
+    if not options.confidential:
+        return statements
+    for name in options.confidential:
+        if name not in statements.relations:
+            hint = suggest(name, statements.relations)
+            raise DataError(f"{path}: confidential: the mapping makes no statement of {name!r}{hint}")
+    secret = [relation in options.confidential for relation in statements.relations]
+    return Statements(
+        statements.source,
+        statements.triples,
+        statements.entities,
+        statements.relations,
+        np.array(secret, np.bool_)[statements.triples[:, 1]],
+    )
+
+
+def _made(path: Path, options: Source) -> list[str]:
+    """What morph-kgc writes, a statement per line; a set has no order, so that the lines are sorted."""
+    home = path.parent.resolve()
+    mapping = home / options.mapping
+    if not mapping.is_file():
+        raise DataError(f"{path}: mapping: {mapping}: no such file")
+    if not (files := home / (options.files or ".")).is_dir():
+        raise DataError(f"{path}: files: {files}: no such folder")
+    with TemporaryDirectory() as folder:
+        made = Path(folder) / "statements.nt"
+        source = [f"mappings: {mapping}"]
+        if options.database is not None:
+            source.append(f"db_url: {_address(path, home, options.database)}")
+        config = Path(folder) / "morph.ini"
+        head = [
+            "[CONFIGURATION]",
+            f"output_file: {made}",
+            "output_format: N-TRIPLES",
+            "number_of_processes: 1",
+        ]
+        config.write_text("\n".join([*head, "[SITE]", *source]).replace("%", "%%") + "\n", encoding="utf-8")
+        _run(path, [*_command(path), "-m", "morph_kgc", str(config)], files)
+        return sorted(set(made.read_text(encoding="utf-8").splitlines())) if made.exists() else []
+
+
+def _address(path: Path, home: Path, database: str) -> str:
+    """The address, with SQLite's file found from the site's file; a missing one is not created."""
+    start = "sqlite:///"
+    if not database.startswith(start):
+        return database
+    file = home / database.removeprefix(start)
+    if not file.is_file():
+        raise DataError(f"{path}: database: {file}: no such file")
+    return f"{start}{file}"
+
+
+def _command(path: Path) -> list[str]:
+    if chosen := os.environ.get(PYTHON):
+        return [chosen]
+    if find_spec("morph_kgc") is None:
+        where = f"here, or with the Python that {PYTHON} names"
+        raise MissingPackage("morph-kgc", f"{path}: carrying out a mapping ({where})", "mappings")
+    return [sys.executable]
+
+
+def _run(path: Path, command: list[str], files: Path) -> None:
+    try:
+        done = subprocess.run(
+            command, cwd=files, capture_output=True, text=True, check=False, timeout=SECONDS, errors="replace"
+        )
+    except OSError as error:
+        raise DataError(
+            f"{path}: {PYTHON}: {command[0]} cannot be run ({error.strerror}); expected a Python"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise DataError(f"{path}: the mapping was not done after {SECONDS:,} seconds") from None
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        raise DataError(f"{path}: morph-kgc failed: {said[-1].strip() if said else 'it does not say why'}")
+
+
+def _rows(path: Path, lines: list[str]) -> Iterator[tuple[str, str, str]]:
+    skipped = 0
+    for line in lines:
+        found = LINE.fullmatch(line.strip())
+        if found is None:
+            raise DataError(f"{path}: morph-kgc wrote {line!r}, expected a statement of N-Triples")
+        head, relation, tail = found.groups()
+        if tail.startswith('"'):
+            skipped += 1
+        else:
+            yield _name(head), _name(relation), _name(tail)
+    if skipped:
+        warnings.warn(f"{path}: {skipped:,} statements about literals skipped", DataWarning, stacklevel=5)
+
+
+def _name(term: str) -> str:
+    """An IRI without its brackets and escapes; a blank node keeps its label."""
+    return ESCAPE.sub(lambda code: chr(int(code[1] or code[2], 16)), term.removeprefix("<").removesuffix(">"))

@@ -1,0 +1,142 @@
+"""What a run needs to train on confidential statements: marks that are there, noise, a ledger, secrets."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedkge.errors import ConfigError, DataWarning, MissingPackage
+from fedkge.methods import Member
+from fedkge.privacy import LEDGER, Ledger, Spending, accounts
+from fedkge.runtimes.experiment import Experiment
+from fedkge.runtimes.folder import RunFolder
+from fedkge.training.cadence import Cadence
+from fedkge.training.confidential import marked, unmarked
+from fedkge.training.private import Protection
+from fedkge.training.secret import Secret
+
+SECRETS = (
+    "secrets"  #: a run's folder of secrets, one file for each site; whoever has them can subtract the noise
+)
+
+
+class Protected:
+    """Who trains in private and how, and what that has cost."""
+
+    def __init__(self, experiment: Experiment, members: Mapping[str, Member], folder: RunFolder) -> None:
+        self.privacy, self.experiment = experiment.privacy, experiment
+        self.ledger = Ledger(folder.path / LEDGER)
+        epochs = experiment.rounds * experiment.trainer.epochs
+        self.sites: dict[str, Protection] = {}
+        multipliers: dict[tuple[float, int], float] = {}
+        for name, member in members.items():
+            marks = marked(member.graph, self.privacy)
+            if not marks.any():
+                continue
+            self.privacy.check_statements(name, int(marks.sum()))
+            cadence = Cadence.of(experiment.trainer, self.privacy, int(marks.sum()))
+            plan = cadence.rate, epochs * cadence.steps
+            if plan not in multipliers:  # finding one takes seconds
+                multipliers[plan] = self.privacy.multiplier(*plan)
+            secret = Secret.kept(folder.path / SECRETS / name)
+            spending = Spending(self.ledger, name, self.privacy.budget)
+            self.sites[name] = Protection(self.privacy, marks, multipliers[plan], cadence, secret, spending)
+        self.others = len(self.sites) < len(members)  # some sites have nothing to hide, and never run out
+
+    def rounds_left(self, done: int) -> int:
+        """How many of the planned rounds can still be trained before no site has a step left."""
+        planned = self.experiment.rounds - done
+        if self.others:
+            return planned
+        return min(planned, max(self._rounds(name, planned) for name in self.sites))
+
+    def _rounds(self, name: str, planned: int) -> int:
+        one = self.sites[name]
+        each = one.cadence.steps * self.experiment.trainer.epochs
+        left = one.spending.left(one.cadence.release(self.privacy, one.noise, 1), planned * each)
+        return -(-left // each)
+
+    def check_budget(self) -> None:
+        """An error where not one step fits: there would be nothing to keep."""
+        for name, one in self.sites.items():
+            if not one.spending.left(one.cadence.release(self.privacy, one.noise, 1), 1):
+                spent = self.ledger.count(name)
+                raise ConfigError(
+                    f"privacy.epsilon: not one {'more ' * bool(spent)}step with noise {one.noise:g} fits "
+                    f"{self.privacy.epsilon:g} at delta {self.privacy.delta:g} for site {name!r}, which has "
+                    f"taken {spent:,}; take more noise, smaller batches or a larger epsilon, in a new run"
+                )
+
+    def plain(self) -> list[dict[str, Any]]:
+        """For `summary.json`: what each site has spent."""
+        assert self.privacy.delta is not None, "with noise there is a delta"
+        try:
+            found = accounts(self.ledger.entries, self.privacy.delta, self.privacy.accountant)
+        except MissingPackage as error:
+            message = f"{error}; `fedkge privacy RUN` tells epsilon where it is installed"
+            warnings.warn(message, DataWarning, stacklevel=2)
+            return []
+        return [account.plain() for account in found]
+
+
+def openly(experiment: Experiment, members: Mapping[str, Member]) -> Mapping[str, Member]:
+    """What may be trained on: all, unless the mode leaves confidential statements out."""
+    if experiment.privacy.mode != "u-only":
+        return members
+    left = {
+        name: replace(member, graph=unmarked(member.graph, experiment.privacy))
+        for name, member in members.items()
+    }
+    for name, member in left.items():
+        if not len(member.graph.train):
+            raise ConfigError(
+                f"privacy.mode: all training statements of site {name!r} are confidential, so that 'u-only' "
+                "leaves none to train on"
+            )
+    return left
+
+
+def check_marks(experiment: Experiment, members: Mapping[str, Member]) -> None:
+    """Marks and mode must go together: said before hours of training, and before anything is released."""
+    privacy = experiment.privacy
+    counts = {name: int(marked(member.graph, privacy).sum()) for name, member in members.items()}
+    if privacy.mode == "off":
+        for name, count in counts.items():
+            if count:
+                warnings.warn(
+                    f"site {name!r}: {count:,} confidential statements are trained on like all others "
+                    "(privacy.mode is off)",
+                    DataWarning,
+                    stacklevel=2,
+                )
+    elif not any(counts.values()):
+        raise ConfigError(
+            f"privacy.mode: {privacy.mode!r}, but no training statement of any site is confidential; mark "
+            "some with `fedkge data mark`, or as in marks = { share = 0.5 }"
+        )
+    if privacy.strict or privacy.mode == "u-only":
+        _check_validation(experiment, members)
+
+
+def _check_validation(experiment: Experiment, members: Mapping[str, Member]) -> None:
+    """Validation statements cannot be marked; those of relations that are all confidential are so too."""
+    if experiment.evaluate.every >= experiment.rounds:  # one validation, at the end, that chooses nothing
+        return
+    for member in members.values():
+        for site, view in member.views.items():
+            graph = view.graph
+            marks = marked(graph, experiment.privacy)
+            hidden = np.setdiff1d(graph.train[marks, 1], graph.train[~marks, 1])
+            found = graph.valid[np.isin(graph.valid[:, 1], hidden)]
+            if len(found):
+                first = graph.relations[int(found[0, 1])]
+                raise ConfigError(
+                    f"evaluate: {len(found):,} of {len(graph.valid):,} validation statements of {site!r} are "
+                    f"confidential, as all training statements of their relations are (first: {first!r}); "
+                    "choosing a round by them would reveal them past the noise. Leave them out of valid, or "
+                    f"have nothing chosen: evaluate.every = {experiment.rounds}, as many as there are rounds"
+                )

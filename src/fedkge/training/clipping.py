@@ -1,0 +1,181 @@
+"""Each statement's gradient cut to a norm, jointly over every table that it moves.
+
+A batch is differentiated once, and what that adds to the tables is caught as factors: row i of every factor
+is statement i's, and its whole gradient is linear in it. So norms are computed from the factors, and a
+statement is cut by scaling its row of them before they are added up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fedkge.kernels import Contribution, backend
+from fedkge.models import Gradient, Side, Tables
+from fedkge.models.tables import CHUNK
+from fedkge.training.trainer import Batch, Objective
+
+
+class Caught(Gradient):
+    """What a backward pass adds to a table, kept for each statement of a batch: `shape` (b, candidates)."""
+
+    def __init__(self, real: Gradient, shape: tuple[int, int]) -> None:
+        super().__init__(real.table, factors=True)
+        self.real, self.size, self.candidates = real, *shape
+
+    @property
+    def empty(self) -> bool:
+        return not self._parts
+
+    def squares(self) -> Tensor:
+        """The squared norm [b] of each statement's gradient of this table."""
+        pairs, rows = self._pairs, self._rows
+        own = [self._per_statement(part) for part in rows]
+        if len(pairs) == 1 and own in ([], [1]):
+            ids, values = (rows[0].ids, rows[0].values) if rows else (pairs[0].ids, pairs[0].values)
+            whole = replace(pairs[0], ids=ids, values=values)
+            return backend(self.table.device).squares(self.table, whole)
+        if not pairs and own == [1]:
+            return rows[0].values.square().sum(-1)
+        return self._formed()
+
+    def touched(self) -> Tensor:
+        """The distinct rows that any statement moves."""
+        return torch.cat(
+            [part.index.flatten() for part in self._pairs] + [p.ids for p in self._rows]
+        ).unique()
+
+    def release_(self, factors: Tensor) -> None:
+        """Add every statement's gradient times its factor [b] to the real one."""
+        for part in self._pairs:
+            self.real.add(replace(part, d_scores=part.d_scores * factors[:, None]))
+        for part in self._rows:
+            each = factors.repeat_interleave(self._per_statement(part))
+            self.real.add(replace(part, values=part.values * each[:, None]))
+
+    @property
+    def _pairs(self) -> list[Contribution]:
+        found = [part for part in self._parts if part.index.numel()]
+        if any(len(part.query) != self.size for part in found):
+            raise ValueError(
+                "scores of other statements than the batch has: they cannot be clipped one by one"
+            )
+        return found
+
+    @property
+    def _rows(self) -> list[Contribution]:
+        return [part for part in self._parts if len(part.ids)]
+
+    def _per_statement(self, part: Contribution) -> int:
+        """How many rows each statement has in a part: none, its anchor alone, or all candidates."""
+        each, rest = divmod(len(part.ids), self.size)
+        if rest or each not in (0, 1, self.candidates):
+            raise ValueError(
+                f"{len(part.ids)} rows of {self.size} statements with {self.candidates} candidates: expected "
+                "one or all of each"
+            )
+        return each
+
+    def _formed(self) -> Tensor:
+        """The slower way, for models that project candidates: gradients formed, some statements at a time."""
+        width = self.table.shape[1]
+        rows = sum(part.index.shape[1] for part in self._pairs)
+        rows += sum(self._per_statement(part) for part in self._rows)
+        some = max(1, CHUNK // max(1, rows * width))
+        pieces = torch.arange(self.size, device=self.table.device).split(some)
+        return torch.cat([self._formed_some(int(piece[0]), len(piece)) for piece in pieces])
+
+    def _formed_some(self, first: int, count: int) -> Tensor:
+        """Rows of a statement are told from those of another by its number: `statement * rows + row`."""
+        table, total = self.table, len(self.table)
+        statement = torch.arange(count, device=table.device)[:, None] * total
+        parts, names = [], []
+        for part in self._parts:
+            k = self._per_statement(part)
+            own, each = slice(first, first + count), slice(first * k, (first + count) * k)
+            pairs = part.index.numel() > 0
+            index = part.index[own] + statement if pairs else part.index
+            ids = (part.ids[each].view(count, -1) + statement).flatten()
+            factors = [x[own] if pairs else x for x in (part.query, part.scores, part.d_scores)]
+            parts.append((part.kind, factors, index.shape, part.values[each]))
+            names += [index.flatten(), ids]
+        known, places = torch.cat(names).unique(return_inverse=True)
+        rows, formed = table[known % total], table.new_zeros(len(known), table.shape[1])
+        split = iter(places.split([len(name) for name in names]))
+        for (kind, (query, scores, d_scores), shape, values), index, ids in zip(
+            parts, split, split, strict=True
+        ):
+            part = Contribution(kind, query, index.view(shape), scores, d_scores, ids, values)
+            backend(table.device).accumulate_(formed, rows, part)
+        return table.new_zeros(count).index_add_(0, known // total, formed.square().sum(-1))
+
+
+class Statements:
+    """A differentiated batch: every table's gradient, statement by statement."""
+
+    def __init__(self, caught: Mapping[int, Caught], losses: Tensor) -> None:
+        self.caught, self.losses = caught, losses  # losses [b]
+
+    def norms(self) -> Tensor:
+        """The norm [b] of each statement's gradient, over all tables together."""
+        squares = [one.squares() for one in self.caught.values()]
+        return torch.stack(squares).sum(0).sqrt()
+
+    def touched(self, gradient: Gradient) -> Tensor:
+        """The rows of one table that the batch moves, if any."""
+        found = self.caught.get(id(gradient))
+        return (
+            torch.empty(0, dtype=torch.int64, device=gradient.table.device)
+            if found is None
+            else found.touched()
+        )
+
+    def release_(self, factors: Tensor) -> None:
+        """Add the gradients, each times its factor [b], to the tables'."""
+        for one in self.caught.values():
+            one.release_(factors)
+
+
+def differentiated(tables: Tables, objective: Objective, batch: Batch) -> Statements:
+    """The gradients of a batch's losses, by the tables and their companion."""
+    with _catching(tables, (len(batch.anchor), batch.index.shape[1])) as caught, torch.enable_grad():
+        losses = objective(tables, batch)
+        losses.sum().backward()
+    return Statements({number: one for number, one in caught.items() if not one.empty}, losses.detach())
+
+
+def at_once(tables: Tables, candidates: int) -> int:
+    """How many statements can be differentiated in one go.
+
+    A model that projects candidates takes some queries at a time (`Tables.scores`), and no more than these
+    can be told apart.
+    """
+    model = tables.model
+    if not model.projects:
+        return 1 << 62
+    query = model.query(tables.entities[:1], tables.relations[:1], Side.TAIL)
+    return max(1, CHUNK // (candidates * max(tables.entities.shape[1], query.shape[1])))
+
+
+@contextmanager
+def _catching(tables: Tables, shape: tuple[int, int]) -> Iterator[dict[int, Caught]]:
+    """Have the tables' gradients caught; a gradient that two models share is caught once."""
+    every = [tables] if tables.companion is None else [tables, tables.companion]
+    real = [dict(one.gradients) for one in every]
+    caught: dict[int, Caught] = {}
+    for one, own in zip(every, real, strict=True):
+        one.gradients = {axis: caught.setdefault(id(g), Caught(g, shape)) for axis, g in own.items()}
+    try:
+        yield caught
+    finally:
+        for one, own in zip(every, real, strict=True):
+            one.gradients = own
+
+
+def cut(norms: Tensor, clip: Tensor | float) -> Tensor:
+    """Factors [b] that make each norm at most `clip`: min(1, clip / norm)."""
+    return (clip / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1.0)

@@ -1,0 +1,57 @@
+"""A site's secret: what the noise and the samples of private training are drawn from, and nobody else knows.
+
+Every step has keys of its own, derived from the secret and the step's number in the ledger, which is given
+out once. A hub that knew the seed of an experiment could subtract noise drawn from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from fedkge.errors import DataError
+
+BYTES = 32
+
+
+@dataclass(frozen=True)
+class Secret:
+    """32 random bytes; printing it does not show them."""
+
+    content: bytes = field(repr=False)
+
+    @classmethod
+    def kept(cls, path: Path) -> Secret:
+        """The one in a file that only its owner can read; a new one where there is none."""
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if path.exists():
+                content = path.read_bytes()
+            else:
+                content = os.urandom(BYTES)
+                with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                    file.write(content)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read or written: {error.strerror}") from None
+        if len(content) != BYTES:
+            raise DataError(
+                f"{path}: {len(content)} bytes, expected {BYTES} random ones; delete it and a new one is made"
+            )
+        return cls(content)
+
+    def key(self, number: int, *purpose: str) -> int:
+        """A 64-bit key for one purpose of one step."""
+        return int.from_bytes(self._derived(8, number, purpose), "little")
+
+    def generator(self, number: int, *purpose: str) -> np.random.Generator:
+        """A numpy generator for one purpose of one step."""
+        key = int.from_bytes(self._derived(16, number, purpose), "little")
+        return np.random.Generator(np.random.Philox(key=key))
+
+    def _derived(self, size: int, number: int, purpose: tuple[str, ...]) -> bytes:
+        text = "\x1f".join((str(number), *purpose)).encode()
+        return hashlib.blake2b(text, key=self.content, digest_size=size).digest()

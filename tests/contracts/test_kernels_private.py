@@ -1,0 +1,120 @@
+"""Norms of single statements equal those of gradients formed one by one; noise is normal and repeatable."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fedkge.kernels import Backend, Contribution, Similarity, backend, reference
+from fedkge.kernels.gpu import norms
+
+SHAPES = [(1, 1, 3, 2), (9, 2, 5, 6), (40, 33, 12, 10), (5, 200, 4000, 14), (0, 4, 5, 6)]  # b, n, rows, width
+
+
+@pytest.fixture(scope="module")
+def kernels(device: torch.device) -> Backend:
+    return backend(device)
+
+
+def part_of(
+    kind: Similarity, shape: tuple[int, ...], dtype: torch.dtype, anchors: bool = True, seed: int = 0
+) -> tuple[Tensor, Contribution]:
+    """A table, and statements some of whose candidates repeat or are their anchor."""
+    b, n, rows, width = shape
+    random = torch.Generator().manual_seed(seed)
+    table, query, values = (torch.randn(k, width, generator=random, dtype=dtype) for k in (rows, b, b))
+    index, ids = (torch.randint(rows, size, generator=random) for size in ((b, n), (b,)))
+    index[::3, 0] = ids[::3]
+    index[::2] = torch.where(index[::2] % 2 == 0, index[::2], index[::2, :1])  # many repeat
+    query[1::4] = table[index[1::4, 0]]  # at zero distance
+    d_scores = torch.randn(b, n, generator=random, dtype=dtype)
+    scores = reference.forward(kind, query, table, index)
+    own = (ids, values) if anchors else (ids[:0], values[:0])
+    return table, Contribution(kind, query, index, scores, d_scores, *own)
+
+
+def moved(part: Contribution, device: torch.device) -> Contribution:
+    names = ("query", "index", "scores", "d_scores", "ids", "values")
+    return Contribution(part.kind, *(getattr(part, name).to(device) for name in names))
+
+
+@pytest.mark.parametrize("anchors", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", Similarity)
+def test_squares_equal_gradients_formed_one_by_one(
+    kernels: Backend,
+    device: torch.device,
+    kind: Similarity,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    anchors: bool,
+) -> None:
+    table, part = part_of(kind, shape, dtype, anchors)
+    expected = reference.squares(table, part)
+    found = kernels.squares(table.to(device), moved(part, device)).cpu()
+    close = {"rtol": 2e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-10, "atol": 1e-12}
+    assert found.dtype == dtype
+    assert torch.allclose(found, expected, **close)
+    assert torch.allclose(norms.squares(table, part), expected, **close)
+
+
+@pytest.mark.parametrize("kind", [Similarity.L1, Similarity.MODULUS])
+def test_equal_coordinates_never_make_a_norm_too_small(
+    kernels: Backend, device: torch.device, kind: Similarity
+) -> None:
+    table, part = part_of(kind, (30, 9, 12, 8), torch.float32)
+    part.query[:, :3] = table[part.index[:, 1], :3]
+    part.query[:, 4:7] = table[part.index[:, 1], 4:7]
+    part.scores.copy_(reference.forward(kind, part.query, table, part.index))
+    found = kernels.squares(table.to(device), moved(part, device)).cpu()
+    assert (found >= reference.squares(table, part) * (1 - 1e-5)).all()
+
+
+def noise(kernels: Backend, device: torch.device, rows: Tensor, width: int, key: int = 7) -> Tensor:
+    out = torch.zeros(len(rows), width, device=device)
+    kernels.add_noise_(out, torch.tensor([key], device=device), rows.to(device), out.new_ones(len(rows)))
+    return out.cpu()
+
+
+@pytest.mark.parametrize("width", [1, 4, 7, 600])
+@pytest.mark.parametrize("key", [0, 5, -(2**63), -1])
+def test_noise_is_what_the_reference_says(
+    kernels: Backend, device: torch.device, width: int, key: int
+) -> None:
+    rows = torch.tensor([0, 3, 3, 2**33 + 1, 17])
+    scale = torch.tensor([1.0, 2.0, 2.0, 0.0, 0.5])
+    start = torch.randn(5, width)
+    expected, found = start.clone(), start.clone().to(device)
+    reference.add_noise_(expected, torch.tensor([key]), rows, scale)
+    kernels.add_noise_(found, torch.tensor([key], device=device), rows.to(device), scale.to(device))
+    assert torch.allclose(found.cpu(), expected, rtol=1e-5, atol=5e-6)
+    assert torch.equal(found[3].cpu(), start[3])
+
+
+def test_noise_has_the_moments_of_a_normal_distribution(kernels: Backend, device: torch.device) -> None:
+    z = noise(kernels, device, torch.arange(4000), 128).double()
+    count = z.numel()
+    for power, (mean, variance) in {1: (0, 1), 2: (1, 2), 3: (0, 15), 4: (3, 96)}.items():
+        assert abs(z.pow(power).mean() - mean) < 5 * (variance / count) ** 0.5
+    for low, high in ((-1.0, 0.0), (1.0, 2.0), (2.0, 3.0), (3.0, 9.0)):
+        share = torch.special.ndtr(torch.tensor(high)) - torch.special.ndtr(torch.tensor(low))
+        found = ((z > low) & (z <= high)).double().mean()
+        assert abs(found - share) < 5 * (share / count) ** 0.5
+
+
+def test_noise_of_rows_keys_and_neighbours_is_independent(kernels: Backend, device: torch.device) -> None:
+    z, other = (noise(kernels, device, torch.arange(4000), 64, key).double() for key in (7, 8))
+    limit = 5 / z.numel() ** 0.5
+    pairs = [(z, other), (z[1:], z[:-1]), *((z[:, k:], z[:, :-k]) for k in (1, 2, 3, 4))]
+    for first, second in pairs:
+        assert abs((first * second).mean()) < limit
+        assert abs(((first**2 - 1) * (second**2 - 1)).mean()) < 2 * limit
+
+
+def test_a_rows_noise_depends_on_its_number_alone(kernels: Backend, device: torch.device) -> None:
+    whole = noise(kernels, device, torch.arange(50), 20)
+    some = torch.from_numpy(np.random.default_rng(0).permutation(50)[:13].copy())
+    assert torch.equal(noise(kernels, device, some, 20), whole[some])

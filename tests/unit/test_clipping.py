@@ -1,0 +1,137 @@
+"""Each statement's gradient is cut by its true norm, over all tables together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedkge.graphs.graph import Axis
+from fedkge.methods.fedkd import FedKD
+from fedkge.methods.fedlu import FedLU
+from fedkge.models import MODELS, Gradient, Side, Tables
+from fedkge.training import Batch, Trainer, clipping
+from fedkge.training.clipping import at_once, cut, differentiated
+
+ROWS = {Axis.ENTITY: 11, Axis.RELATION: 3}
+
+
+def tables_of(name: str, seed: int = 0, dim: int = 6) -> Tables:
+    model, random = MODELS[name](dim=dim), torch.Generator().manual_seed(seed)
+    rows = {
+        axis: torch.randn(count, model.width(axis), generator=random, dtype=torch.float64)
+        for axis, count in ROWS.items()
+    }
+    return Tables(model, rows[Axis.ENTITY], rows[Axis.RELATION])
+
+
+def trained(tables: Tables) -> Tables:
+    for one in (tables, tables.companion):
+        if one is not None:
+            one.gradients = {axis: Gradient(one.table(axis), factors=False) for axis in Axis}
+    return tables
+
+
+def batch_of(side: Side, b: int = 9, n: int = 8, seed: int = 1) -> Batch:
+    """Some candidates repeat, and some are the anchor."""
+    random = torch.Generator().manual_seed(seed)
+    anchor, relation = (torch.randint(ROWS[axis], (b,), generator=random) for axis in Axis)
+    index = torch.randint(ROWS[Axis.ENTITY], (b, n), generator=random)
+    index[::2, 1] = anchor[::2]
+    return Batch(side, anchor, relation, index, torch.zeros_like(anchor), torch.ones(b))
+
+
+def one_by_one(tables: Tables, batch: Batch, losses: Callable[[Tables, Batch], Tensor]) -> list[list[Tensor]]:
+    """Every statement's gradients of all tables, by autograd."""
+    found = []
+    for i in range(len(batch.anchor)):
+        leaves = tables.to("cpu")
+        leaves.gradients = {}
+        every = [table.requires_grad_() for _, table in leaves.named().values()]
+        names = ("anchor", "relation", "index", "site", "weight")
+        own = Batch(batch.side, *(getattr(batch, name)[i : i + 1] for name in names))
+        gradients = torch.autograd.grad(losses(leaves, own).sum(), every, allow_unused=True)
+        found.append([torch.zeros_like(t) if g is None else g for g, t in zip(gradients, every, strict=True)])
+    return found
+
+
+def norm(gradients: list[Tensor]) -> Tensor:
+    return torch.stack([gradient.square().sum() for gradient in gradients]).sum().sqrt()
+
+
+def plainly(trainer: Trainer, tables: Tables, batch: Batch) -> Tensor:
+    return trainer.losses(tables.scores(batch.anchor, batch.relation, batch.index, batch.side))
+
+
+@pytest.mark.parametrize("loss", ["self-adversarial", "margin"])
+@pytest.mark.parametrize("side", Side)
+@pytest.mark.parametrize("name", list(MODELS))
+def test_norms_and_cut_sums_equal_those_of_gradients_one_by_one(name: str, side: Side, loss: str) -> None:
+    trainer, tables, batch = Trainer(loss=loss), trained(tables_of(name)), batch_of(side)
+    expected = one_by_one(tables, batch, partial(plainly, trainer))
+    norms = torch.stack([norm(gradients) for gradients in expected])
+    statements = differentiated(tables, trainer.objective, batch)
+    assert torch.allclose(statements.norms(), norms, rtol=1e-10, atol=2e-8)
+    clip = float(norms.median())
+    assert (norms > clip).any(), "some are cut, some are not"
+    factors = cut(norms, clip)
+    statements.release_(factors)
+    for number, axis in enumerate(Axis):
+        total = sum(f * gradients[number] for f, gradients in zip(factors, expected, strict=True))
+        assert torch.allclose(tables.gradients[axis].dense, total, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_two_tables_are_cut_jointly(shared: bool) -> None:
+    method = FedLU() if shared else FedKD(small=4)
+    tables = tables_of("transe")
+    tables.companion = tables_of("transe", seed=2, dim=6 if shared else 4)
+    if shared:
+        tables.companion.relations = tables.relations
+    trained(tables)
+    if shared:
+        tables.companion.gradients[Axis.RELATION] = tables.gradients[Axis.RELATION]
+    objective = partial(method.objective, Trainer(), dials={})
+    batch = batch_of(Side.TAIL)
+    expected = one_by_one(tables, batch, objective)
+    norms = torch.stack([norm(gradients) for gradients in expected])
+    assert torch.allclose(differentiated(tables, objective, batch).norms(), norms, rtol=1e-9)
+    alone = torch.stack([norm(gradients[:2]) for gradients in expected])
+    assert (norms > alone).all()
+
+
+def test_pieces_that_cannot_be_told_apart_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables, batch = trained(tables_of("transr")), batch_of(Side.TAIL, b=6)
+    monkeypatch.setattr("fedkge.models.tables.CHUNK", 8 * 6 * 4)  # scores of four statements at a time
+    monkeypatch.setattr(clipping, "CHUNK", 8 * 6 * 4)
+    assert at_once(tables, 8) == 4
+    with pytest.raises(ValueError, match="of 6 statements"):
+        differentiated(tables, Trainer().objective, batch).norms()
+
+
+def test_gradients_that_are_formed_are_formed_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables, batch = trained(tables_of("transh")), batch_of(Side.HEAD)
+    whole = differentiated(tables, Trainer().objective, batch)
+    expected = whole.norms()
+    monkeypatch.setattr(clipping, "CHUNK", 1)
+    assert torch.allclose(whole.norms(), expected)
+
+
+def test_no_gradient_is_not_cut() -> None:
+    assert cut(torch.zeros(3), 0.5).tolist() == [1.0, 1.0, 1.0]
+    assert torch.allclose(cut(torch.tensor([0.1, 0.5, 5.0]), 0.5), torch.tensor([1.0, 1.0, 0.1]))
+
+
+def test_tables_have_their_own_gradients_again_after_a_failure() -> None:
+    tables = trained(tables_of("transe"))
+    before = dict(tables.gradients)
+
+    def fails(tables: Tables, batch: Batch) -> Tensor:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        differentiated(tables, fails, batch_of(Side.TAIL))
+    assert tables.gradients == before

@@ -1,0 +1,254 @@
+"""Private runs: any method, resumed without forgetting, and stopped before anything is let out by mistake."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedkge.errors import ConfigError, DataError, DataWarning
+from fedkge.graphs.graph import Graph, Split
+from fedkge.graphs.marks import mark_relations, mark_share
+from fedkge.graphs.pool import pool
+from fedkge.privacy import LEDGER, read_ledger
+from fedkge.runtimes.folder import RunFolder
+from fedkge.runtimes.inprocess import Federated, Simulation, run
+from fedkge.training.confidential import unmarked
+from fedkge.training.private import PrivateTraining
+from small_federations import assert_same, differ, experiment, federated, played, rows, small_federation
+
+MARKED = mark_share(small_federation(), 0.5, 0)
+STRICT = {"mode": "strict", "noise": 1.0, "delta": 1e-4, "accountant": "rdp"}
+PAPER = {"mode": "paper", "noise": 1.0, "delta": 1e-4}
+CPU = torch.device("cpu")
+
+
+def with_secrets(path: Path) -> Path:
+    """A folder whose sites have secrets that are the same in every test."""
+    (path / "secrets").mkdir(parents=True)
+    for site in (*MARKED, "collective"):
+        (path / "secrets" / site).write_bytes(site.encode().ljust(32))
+    return path
+
+
+def private(path: Path, name: str = "single", mode: Mapping[str, Any] = STRICT, **options: Any) -> Federated:
+    return played(with_secrets(path), MARKED, method={"name": name}, privacy=mode, **options)
+
+
+@pytest.mark.parametrize("mode", [STRICT, PAPER], ids=["strict", "paper"])
+@pytest.mark.parametrize("name", ["fedep", "fedprox", "fedlu"])
+def test_stacked_equals_site_by_site(tmp_path: Path, name: str, mode: dict[str, Any]) -> None:
+    first = private(tmp_path / "a", name, mode, rounds=2)
+    second = private(tmp_path / "b", name, mode, rounds=2, how=Simulation(stacked=False))
+    assert_same(first, second)
+    other = played(tmp_path / "c", MARKED, method={"name": name}, privacy=mode, rounds=2)
+    assert differ(first, other), "its secrets are its own"
+
+
+def test_sites_without_marks_train_plainly(tmp_path: Path) -> None:
+    some = {**small_federation(), "a": MARKED["a"]}
+    both = played(tmp_path / "a", some, privacy=STRICT)
+    plain = played(tmp_path / "b", small_federation())
+    for name, row in rows(plain).items():
+        assert torch.equal(row, rows(both)[name]) == (" a " not in name)
+    assert {entry.site for entry in read_ledger(tmp_path / "a" / LEDGER)} == {"a"}
+
+
+def test_u_only_is_training_without_the_statements(tmp_path: Path) -> None:
+    left = {site: unmarked(graph, experiment(privacy=STRICT).privacy) for site, graph in MARKED.items()}
+    first = played(tmp_path / "a", MARKED, privacy={"mode": "u-only"})
+    assert_same(first, played(tmp_path / "b", left))
+    assert not (tmp_path / "a" / LEDGER).exists()
+
+
+@pytest.mark.parametrize("mode", [STRICT, {"mode": "u-only"}], ids=["strict", "u-only"])
+def test_what_chooses_a_round_does_not_know_confidential_statements(
+    tmp_path: Path, mode: dict[str, Any]
+) -> None:
+    """Validation filters by unrestricted statements; what the site itself reads in the end, by all."""
+    one = federated(tmp_path / "a", MARKED, privacy=mode)
+    for stack in one.stacks:
+        for name in stack.names:
+            seen, hidden = (
+                stack.ranks(name, stack.sites[name].tables, Split.VALID, openly)[name].values().sum()
+                for openly in (False, True)
+            )
+            assert hidden > seen, "with fewer known answers left out, ranks are worse"
+
+
+class Killed(Exception):
+    pass
+
+
+def killed_in(round: int, monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    """A private run that ends in the middle of a round's training."""
+    take, calls = PrivateTraining._take_closed, [0]
+
+    def kill(self: PrivateTraining, *arguments: Any) -> None:
+        epochs = sum(entry.site == self.name for entry in self.protection.spending.ledger.entries)
+        if epochs > 2 * (round - 1):
+            calls[0] += 1
+            if calls[0] > 1:
+                raise Killed
+        take(self, *arguments)
+
+    monkeypatch.setattr(PrivateTraining, "_take_closed", kill)
+    with pytest.raises(Killed):
+        private(path, "fedep", how=Simulation(save_every=0.0))
+    monkeypatch.undo()
+
+
+def test_a_resumed_run_pays_again_and_with_other_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "killed"
+    killed_in(3, monkeypatch, path)
+    before = read_ledger(path / LEDGER)
+    resumed = played(path, MARKED, method={"name": "fedep"}, privacy=STRICT)
+    whole = private(tmp_path / "whole", "fedep")
+    after, never_killed = read_ledger(path / LEDGER), read_ledger(tmp_path / "whole" / LEDGER)
+    assert after[: len(before)] == before
+    for site in MARKED:
+        numbers = [n for entry in after if entry.site == site for n in entry.numbers]
+        assert numbers == list(range(len(numbers))), "no number is given out twice"
+    spent = {site: sum(e.release.count for e in after if e.site == site) for site in MARKED}
+    least = {site: sum(e.release.count for e in never_killed if e.site == site) for site in MARKED}
+    assert all(spent[site] >= least[site] for site in MARKED)
+    assert sum(spent.values()) > sum(least.values())
+    assert differ(resumed, whole)
+
+
+def test_a_run_that_lost_its_ledger_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed_in(3, monkeypatch, tmp_path / "killed")
+    (tmp_path / "killed" / LEDGER).unlink()
+    with pytest.raises(DataError, match="lacks releases that the checkpoint knows of"):
+        played(tmp_path / "killed", MARKED, method={"name": "fedep"}, privacy=STRICT)
+
+
+def done(path: Path, federation: Mapping[str, Graph], **changes: Any) -> dict[str, Any]:
+    one = experiment(**changes)
+    return run(one, RunFolder.create(path, one, resume=False), CPU, federation)
+
+
+def test_a_target_is_reached_and_not_passed(tmp_path: Path) -> None:
+    mode = {"mode": "strict", "epsilon": 3.0, "delta": 1e-4, "accountant": "rdp"}
+    summary = done(tmp_path / "a", MARKED, privacy=mode)
+    assert [account["site"] for account in summary["privacy"]] == list(MARKED)
+    for account in summary["privacy"]:
+        assert 2.9 < account["epsilon"] <= 3.0
+        assert (account["guarantee"], account["delta"], account["unit"]) == ("formal", 1e-4, "statement")
+
+
+def test_a_run_ends_when_no_site_has_a_step_left(tmp_path: Path) -> None:
+    mode = {**STRICT, "epsilon": 20.0, "noise": 1.0}
+    summary = done(tmp_path / "a", MARKED, privacy=mode, rounds=50, evaluate={"every": 1})
+    assert summary["rounds"] < 50
+    assert all(account["epsilon"] <= 20.0 for account in summary["privacy"])
+    assert max(account["epsilon"] for account in summary["privacy"]) > 18.0
+
+
+def test_by_the_papers_rules_there_is_no_guarantee(tmp_path: Path) -> None:
+    summary = done(tmp_path / "a", MARKED, privacy=PAPER, rounds=1)
+    assert {account["guarantee"] for account in summary["privacy"]} == {"none"}
+    assert {account["accountant"] for account in summary["privacy"]} == {"rdp-paper"}
+
+
+def test_secrets_are_nowhere_but_in_their_files(tmp_path: Path) -> None:
+    done(tmp_path / "a", MARKED, privacy=STRICT, rounds=1)
+    secrets = [path.read_bytes() for path in (tmp_path / "a" / "secrets").iterdir()]
+    assert len(set(secrets)) == 3
+    for path in (tmp_path / "a").rglob("*"):
+        if path.is_file() and path.parent.name != "secrets":
+            content = path.read_bytes()
+            assert not any(secret in content or secret.hex().encode() in content for secret in secrets)
+
+
+def test_fulldp_takes_everything_for_confidential(tmp_path: Path) -> None:
+    mode = {**STRICT, "mode": "fulldp"}
+    summary = done(tmp_path / "a", small_federation(), privacy=mode, evaluate={"every": 4})
+    entry = read_ledger(tmp_path / "a" / LEDGER)[0]
+    graph = small_federation()[entry.site]
+    assert entry.release.sampling.rate == 16 / len(graph.train)  # type: ignore[attr-defined]
+    assert json.loads((tmp_path / "a" / "summary.json").read_text())["privacy"] == summary["privacy"]
+
+
+def test_pooled_graphs_keep_marks() -> None:
+    pooled = pool(MARKED).graph
+    names = lambda graph, chosen: {  # noqa: E731
+        (graph.entities[h], graph.relations[r], graph.entities[t]) for h, r, t in graph.train[chosen].tolist()
+    }
+    assert pooled.confidential is not None
+    everyone = [names(graph, graph.confidential) for graph in MARKED.values()]
+    assert names(pooled, pooled.confidential) == set.union(*everyone)
+    assert pool(small_federation()).graph.confidential is None
+
+
+def test_one_sites_mark_is_enough() -> None:
+    graph = small_federation()["a"]
+    first = replace(graph, confidential=np.arange(len(graph.train)) < 5)
+    pooled = pool({"x": first, "y": graph}).graph
+    assert pooled.confidential is not None
+    assert pooled.confidential.sum() == 5
+
+
+def test_marks_of_an_experiment_add_to_those_of_the_data(tmp_path: Path) -> None:
+    listed = tmp_path / "relations.txt"
+    listed.write_text("a.r0\n")
+    marks = experiment(marks={"share": 0.3, "relations": str(listed)}).marks
+    found = marks.apply(small_federation(), 0)
+    expected = mark_relations(mark_share(small_federation(), 0.3, 0), ["a.r0"])
+    assert {s: g.digest() for s, g in found.items()} == {s: g.digest() for s, g in expected.items()}
+    assert experiment().marks.apply(small_federation(), 0).keys() == small_federation().keys()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"privacy": {**STRICT, "clip": 0.0}}, "clip: expected a number above 0"),
+        ({"privacy": {**STRICT, "clip": -1.0}}, "clip: expected a number above 0"),
+        ({"privacy": {**STRICT, "delta": 0.5}}, "allows publishing one of the"),
+        ({"privacy": {"mode": "strict", "epsilon": 1e-5, "delta": 1e-4}}, "no noise reaches"),
+        ({"privacy": {**STRICT, "epsilon": 0.5, "noise": 0.3}}, "not one step with noise 0.3 fits 0.5"),
+        ({"privacy": STRICT, "trainer": {"subsampling": True}}, "trainer.subsampling"),
+        ({"privacy": STRICT, "trainer": {"optimizer": "row-adam"}}, "trainer.optimizer: row-adam"),
+        ({"privacy": {**STRICT, "mode": "fulldp"}}, "evaluate: 6 of 6 validation statements"),
+    ],
+)
+def test_what_would_let_statements_out_is_an_error(
+    tmp_path: Path, changes: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        federated(tmp_path, MARKED, **changes)
+    assert not (tmp_path / LEDGER).exists()
+
+
+@pytest.mark.parametrize("mode", [STRICT, PAPER, {"mode": "u-only"}])
+def test_marks_that_match_nothing_are_an_error(tmp_path: Path, mode: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="no training statement of any site is confidential"):
+        federated(tmp_path, small_federation(), privacy=mode)
+
+
+def test_validation_on_confidential_statements_is_an_error_unless_it_chooses_nothing(tmp_path: Path) -> None:
+    by_relation = mark_relations(small_federation(), ["b.r1"])
+    for mode in (STRICT, {"mode": "u-only"}):
+        with pytest.raises(ConfigError, match=r"validation statements of 'b' .*first: 'b\.r1'"):
+            federated(tmp_path / mode["mode"], by_relation, privacy=mode)
+        federated(tmp_path / f"{mode['mode']} at the end", by_relation, privacy=mode, evaluate={"every": 4})
+    federated(tmp_path / "paper", by_relation, privacy=PAPER)
+
+
+def test_u_only_needs_something_to_train_on(tmp_path: Path) -> None:
+    nothing = mark_share(small_federation(), 1.0, 0)
+    with pytest.raises(ConfigError, match="leaves none to train on"):
+        federated(tmp_path, nothing, privacy={"mode": "u-only"}, evaluate={"every": 4})
+
+
+def test_marks_without_privacy_are_warned_of(tmp_path: Path) -> None:
+    with pytest.warns(DataWarning, match="confidential statements are trained on like all others"):
+        federated(tmp_path, MARKED)
