@@ -21,7 +21,17 @@ from torch import Tensor
 from triton.testing import do_bench, do_bench_cudagraph
 
 from fedkge.kernels.base import Adam, Contribution, Draw, Similarity, Turn
-from fedkge.kernels.gpu import backend, grouping, optimizers, ranking, sampling, similarity
+from fedkge.kernels.gpu import (
+    backend,
+    contrasting,
+    grouping,
+    optimizers,
+    ranking,
+    sampling,
+    shelving,
+    similarity,
+    stepping,
+)
 from fedkge.kernels.gpu.grouping import Groups
 from fedkge.kernels.gpu.launch import Tiles
 from fedkge.kernels.gpu.ranking import Square
@@ -71,7 +81,7 @@ class Batch:
 def tilings(default: Tiles, elements: tuple[int, ...], warps: tuple[int, ...]) -> Iterator[Tiles]:
     yield default
     for size, count in product(elements, warps):
-        tiles = Tiles(size, count, default.rows)
+        tiles = Tiles(size, count, default.rows, default.longest)
         if tiles != default:
             yield tiles
 
@@ -93,19 +103,47 @@ def forward(kind: Similarity, batch: Batch) -> Iterator[Case]:
 
 
 def backward(kind: Similarity, batch: Batch) -> Iterator[Case]:
-    part = batch.part
+    part, d_query = batch.part, torch.empty_like(batch.part.query)
     factors = (kind, part.query, batch.table, part.index, part.scores, part.d_scores)
-    query, table = {"d_query": torch.empty_like(part.query)}, {"d_table": batch.gradient}
-    for name, outputs in (("query", query), ("table", table), ("both", query | table)):
-        for tiles in tilings(similarity.BACKWARD, (1024, 2048, 4096), (4, 8)):
-            yield Case(
-                f"backward {name}",
-                lambda tiles=tiles, outputs=outputs: similarity.backward(*factors, **outputs, tiles=tiles),
-                described(tiles, kind),
-                tiles == similarity.BACKWARD,
-            )
+    for tiles in tilings(similarity.BACKWARD, (1024, 2048, 4096), (4, 8)):
+        yield Case(
+            "backward query",
+            lambda tiles=tiles: similarity.backward_query(d_query, *factors, tiles=tiles),
+            described(tiles, kind),
+            tiles == similarity.BACKWARD,
+        )
     yield Case("contrast", lambda: backend.contrast(part.scores, 1.0))
-    yield Case("index_add of ids", lambda: batch.gradient.index_add_(0, part.ids, part.values))
+
+
+def contrasted(kind: Similarity, batch: Batch) -> Iterator[Case]:
+    """Scores and the queries' gradient in one pass, a query's candidates dealt out to programs or not."""
+    part, d_query = batch.part, torch.empty_like(batch.part.query)
+    factors = (kind, part.query, batch.table, part.index, 9.0, 1.0)
+    scores = torch.empty_like(part.scores)
+    choices = product(tilings(contrasting.CONTRAST, (512, 1024, 2048), (1, 2)), (1, 4096, 8192, 16384))
+    for tiles, programs in choices:
+        yield Case(
+            "contrast_rows",
+            lambda t=tiles, p=programs: contrasting.contrast_rows(scores, d_query, *factors, t, p),
+            f"{described(tiles, kind)}, {programs} programs",
+            (tiles, programs) == (contrasting.CONTRAST, contrasting.PROGRAMS),
+        )
+
+
+def shelved(kind: Similarity, batch: Batch) -> Iterator[Case]:
+    part, state = batch.part, (batch.m, batch.v, batch.turn, ADAM)
+    yield Case("shelve", lambda: shelving.Shelves.of(part, len(batch.table)))
+    for tiles in tilings(shelving.SHELF, (512, 1024, 2048), (1, 2)):
+        detail, default = described(tiles, kind), tiles == shelving.SHELF
+        yield Case(
+            "add shelves", lambda t=tiles: shelving.add(batch.gradient, batch.table, part, t), detail, default
+        )
+        yield Case(
+            "adam on shelves",
+            lambda t=tiles: stepping.adam_whole(batch.table, part, *state, t),
+            detail,
+            default,
+        )
 
 
 def grouped(kind: Similarity, batch: Batch) -> Iterator[Case]:
@@ -126,7 +164,7 @@ def grouped(kind: Similarity, batch: Batch) -> Iterator[Case]:
         )
         yield Case(
             "adam on groups",
-            lambda t=tiles, s=length: optimizers.adam_touched(batch.table, part, groups, *state, t, s),
+            lambda t=tiles, s=length: stepping.adam_touched(batch.table, part, groups, *state, t, s),
             detail,
             default and length == grouping.SLICE,
         )
@@ -194,8 +232,9 @@ def ranked(kind: Similarity, batch: Batch) -> Iterator[Case]:
 
 
 def steps(kind: Similarity, batch: Batch) -> Iterator[Case]:
-    """Whole steps but for the model's queries: how much one pass over the candidates instead of two saves."""
+    """Whole steps but for the model's queries: what passes over the candidates and whole gradients cost."""
     part, state = batch.part, (batch.table, batch.gradient, batch.m, batch.v, batch.turn, ADAM)
+    stepped = (batch.table, part, batch.m, batch.v, batch.turn, ADAM)
     draw, clock = _draw(len(part.index), len(batch.table)), torch.tensor([3, 4], device="cuda")
 
     def start() -> None:
@@ -209,23 +248,25 @@ def steps(kind: Similarity, batch: Batch) -> Iterator[Case]:
         backend.adam_(*state)
 
     def one_pass() -> None:
-        start()
-        backend.backward_both_(batch.gradient, batch.table, part)
-        backend.adam_(*state)
+        backend.negatives_(part.index, draw, clock)
+        backend.contrast_rows(kind, part.query, batch.table, part.index, 9.0, 1.0)
+        backend.adam_whole_(*stepped)
 
     def touched() -> None:
         start()
         backend.backward_query(kind, part.query, batch.table, part.index, part.scores, part.d_scores)
-        backend.adam_touched_(batch.table, part, batch.m, batch.v, batch.turn, ADAM)
+        backend.adam_touched_(*stepped)
 
     yield Case("step, two passes", two_passes)
-    yield Case("step, backward_both_", one_pass)
+    yield Case("step, contrast_rows and adam_whole_", one_pass)
     yield Case("step, adam_touched_", touched)
 
 
 TOPICS = {
     "forward": forward,
     "backward": backward,
+    "contrasted": contrasted,
+    "shelved": shelved,
     "grouped": grouped,
     "dense": dense,
     "drawn": drawn,

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from fedkge.graphs.graph import Axis, Federation, Graph, Names
+from fedkge.kernels import reference
 from fedkge.runtimes.experiment import Experiment
 from fedkge.runtimes.folder import RunFolder
 from fedkge.runtimes.inprocess import Federated, Progress, Simulation
+from fedkge.training import Moments
 
 CONFIG: dict[str, Any] = {
     "rounds": 4,
@@ -118,3 +120,8 @@ def assert_same(first: Federated, second: Federated) -> None:
 def differ(first: Federated, second: Federated) -> bool:
     a, b = rows(first), rows(second)
     return any(not torch.equal(a[name], b[name]) for name in a)
+
+
+def moments(rows: Tensor, kept: Tensor) -> Moments:
+    """What penalties are computed from, differentiable in the rows."""
+    return Moments(*reference.moments(rows, kept).unbind(-1))

@@ -14,17 +14,17 @@ from torch.nn import functional as F
 from fedkge.errors import ConfigError
 from fedkge.exchange.rows import Rows
 from fedkge.graphs.graph import Axis, Graph
-from fedkge.kernels import reference
 from fedkge.methods import Hub
 from fedkge.methods.fede import FedE
 from fedkge.methods.fedec import FedEC
 from fedkge.methods.fedprox import FedProx
-from fedkge.training import BySite, Moments
+from fedkge.training import BySite
 from small_federations import (
     assert_same,
     differ,
     experiment,
     federated,
+    moments,
     played,
     rows,
     small_federation,
@@ -177,10 +177,6 @@ def test_absent_owners_can_count_with_their_last_rows() -> None:
     method.combine(at, {"b": update([1, 2, 3], 5.0)})
     assert told(method, at, "a") == {0: 1.0, 1: 3.0, 2: 3.0}
     assert told(method, at, "b") == {1: 3.0, 2: 3.0, 3: 5.0}
-
-
-def moments(rows: torch.Tensor, kept: torch.Tensor) -> Moments:
-    return Moments(*reference.moments(rows, kept).unbind(-1))
 
 
 def test_penalties_are_the_formulas() -> None:

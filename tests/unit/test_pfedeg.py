@@ -18,14 +18,13 @@ from fedkge.errors import ConfigError, DataError
 from fedkge.exchange.rows import HUB, Envelope, Rows
 from fedkge.exchange.select import TopK
 from fedkge.graphs.graph import Axis, Graph
-from fedkge.kernels import reference
 from fedkge.methods import Hub
 from fedkge.methods.pfedeg import PFedEG, cosine
 from fedkge.runtimes.experiment import Experiment
 from fedkge.runtimes.folder import RunFolder
 from fedkge.runtimes.inprocess import Federated, Progress, Simulation, run
 from fedkge.runtimes.journal import read_journal
-from fedkge.training import BySite, Moments
+from fedkge.training import BySite
 from small_federations import (
     Once,
     assert_same,
@@ -33,6 +32,7 @@ from small_federations import (
     experiment,
     federated,
     ignore,
+    moments,
     played,
     rows,
     small_federation,
@@ -325,10 +325,6 @@ def test_knowledge_is_mixed_and_rounds_begin_there_unless_told_not_to(tmp_path: 
         mixed[at] = 0.75 * before[at] + 0.25
         torch.testing.assert_close(site.kept[Axis.ENTITY]["knowledge"], mixed)
         torch.testing.assert_close(site.tables.entities, mixed if initialise else before)
-
-
-def moments(rows: torch.Tensor, kept: torch.Tensor) -> Moments:
-    return Moments(*reference.moments(rows, kept).unbind(-1))
 
 
 def test_the_pull_is_the_norm_and_its_slope_is_right() -> None:

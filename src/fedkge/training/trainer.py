@@ -14,7 +14,7 @@ from fedkge.models import Side, Tables
 from fedkge.training.losses import LOSSES
 from fedkge.training.optimizers import OPTIMIZERS
 
-SIDES = ("both", "alternate", *Side)
+SIDES = ("both", "alternate", *map(str, Side))
 
 
 @dataclass(frozen=True, slots=True)

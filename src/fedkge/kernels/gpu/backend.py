@@ -18,6 +18,7 @@ from fedkge.kernels.gpu import (
     sampling,
     shelving,
     similarity,
+    stepping,
 )
 from fedkge.kernels.gpu.grouping import Groups
 
@@ -116,11 +117,11 @@ def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, turn: Turn, ada
 
 def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
     groups = Groups.of(part, len(table))
-    optimizers.adam_touched(_own(table), part, groups, _own(m), _own(v), turn, adam)
+    stepping.adam_touched(_own(table), part, groups, _own(m), _own(v), turn, adam)
 
 
 def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
-    optimizers.adam_whole(_own(table), part, _own(m), _own(v), turn, adam)
+    stepping.adam_whole(_own(table), part, _own(m), _own(v), turn, adam)
 
 
 def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None:
