@@ -46,10 +46,9 @@ def test_one_divergence_leaves_its_teacher_where_it_is(device: torch.device) -> 
 
 def test_models_that_agree_teach_each_other_nothing(device: torch.device) -> None:
     scores = 5 * torch.randn(7, 300, device=device)
-    to_first, to_second, gradient = backend(device).distil(scores, scores.clone(), 0.7)
-    assert not to_first.any()
-    assert not to_second.any()
-    assert not gradient.any()
+    most = 0.0 if device.type == "cpu" else 1e-6
+    for found in backend(device).distil(scores, scores.clone(), 0.7):
+        assert found.abs().max() <= most
 
 
 def test_distil_of_huge_scores_is_finite(device: torch.device) -> None:

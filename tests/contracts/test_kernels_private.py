@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from fedkge.kernels import Backend, Contribution, Similarity, backend, reference
-from fedkge.kernels.gpu import norms
+from fedkge.kernels import Adam, Backend, Contribution, Debt, Similarity, Tie, Turn, backend, reference
 
 SHAPES = [(1, 1, 3, 2), (9, 2, 5, 6), (40, 33, 12, 10), (5, 200, 4000, 14), (0, 4, 5, 6)]  # b, n, rows, width
 
@@ -58,7 +59,6 @@ def test_squares_equal_gradients_formed_one_by_one(
     close = {"rtol": 2e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-10, "atol": 1e-12}
     assert found.dtype == dtype
     assert torch.allclose(found, expected, **close)
-    assert torch.allclose(norms.squares(table, part), expected, **close)
 
 
 @pytest.mark.parametrize("kind", [Similarity.L1, Similarity.MODULUS])
@@ -71,6 +71,90 @@ def test_equal_coordinates_never_make_a_norm_too_small(
     part.scores.copy_(reference.forward(kind, part.query, table, part.index))
     found = kernels.squares(table.to(device), moved(part, device)).cpu()
     assert (found >= reference.squares(table, part) * (1 - 1e-5)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("tables", "b", "there"), [(1, 1, 1), (2, 7, 5), (4, 1500, 1300), (2, 3, 0)])
+def test_shares_cut_norms_and_leave_padding_out(
+    kernels: Backend, device: torch.device, tables: int, b: int, there: int, dtype: torch.dtype
+) -> None:
+    random = torch.Generator().manual_seed(0)
+    squares = torch.rand(tables, b, generator=random, dtype=dtype)
+    losses = torch.rand(b, generator=random, dtype=dtype)
+    squares[:, ::3] = 0  # a statement without a gradient is left as it is
+    arguments = (squares, losses, torch.tensor([0.7], dtype=dtype), torch.tensor([there]))
+    factors, loss = kernels.shares(*(tensor.to(device) for tensor in arguments), 32.0)
+    assert (factors.dtype, loss.dtype, loss.shape) == (dtype, torch.float64, (1,))
+    norms = squares.sum(0).sqrt().tolist()
+    expected = [min(1, 0.7 / norm) / 32 if norm else 1 / 32 for norm in norms[:there]]
+    assert factors[:there].tolist() == pytest.approx(expected, rel=1e-6)
+    assert not factors[there:].any()
+    assert loss.item() == pytest.approx(losses[:there].double().mean().item() if there else 0.0)
+
+
+def debt_of(rows: int, width: int) -> Debt:
+    """Steps that row i lacks i % 4 of; columns 0, 3, 6, ... do not move."""
+    key, taken = torch.tensor([-5]), torch.tensor([9])
+    moves = torch.arange(width) % 3 > 0
+    return Debt(key, torch.tensor([0.3]), 0.5, taken, 9 - torch.arange(rows) % 4, moves)
+
+
+def owned(debt: Debt, device: torch.device) -> Debt:
+    tensors = (debt.key, debt.scale, debt.taken, debt.given, debt.moves)
+    key, scale, taken, given, moves = (tensor.clone().to(device) for tensor in tensors)
+    return Debt(key, scale, debt.rate, taken, given, moves)
+
+
+@pytest.mark.parametrize("width", [1, 7, 64, 600])
+@pytest.mark.parametrize("some", [True, False])
+def test_debts_are_settled_once(kernels: Backend, device: torch.device, width: int, some: bool) -> None:
+    before, debt = torch.randn(30, width), debt_of(30, width)
+    rows = torch.tensor([3, 3, 9, 17, 3, 10, 12, 9]) if some else None
+    table, own = before.clone().to(device), owned(debt, device)
+    for _ in range(2):  # who has nothing left to get gets nothing
+        kernels.settle_(table, own, None if rows is None else rows.to(device))
+    expected, given = before.clone(), debt.given.clone()
+    for row in range(30) if rows is None else set(rows.tolist()):
+        normal = torch.zeros(1, width)
+        reference.add_noise_(normal, debt.key, torch.tensor([row]), torch.ones(1))
+        size = -0.5 * 0.3 * float(9 - debt.given[row]) ** 0.5
+        expected[row] += torch.where(debt.moves, size * normal[0], 0.0)
+        given[row] = 9
+    assert torch.allclose(table.cpu(), expected, rtol=1e-5, atol=5e-6)
+    assert torch.equal(own.given.cpu(), given)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("width", [2, 14, 40])
+@pytest.mark.parametrize("kind", Similarity)
+def test_noise_and_steps_from_factors(
+    kernels: Backend, device: torch.device, kind: Similarity, width: int, dtype: torch.dtype
+) -> None:
+    table, part = part_of(kind, (12, 9, 20, width), dtype)
+    kept, ties = torch.randn(20, width, dtype=dtype), torch.randn(20, 3, dtype=dtype)
+    key, scale = torch.tensor([-3]), torch.tensor([0.4], dtype=dtype)
+    gradient = torch.zeros_like(table)
+    reference.accumulate_(gradient, table, part)
+
+    stepped = table.clone().to(device)
+    kernels.sgd_touched_(stepped, moved(part, device), 0.5)
+    assert torch.allclose(stepped.cpu(), table - 0.5 * gradient, rtol=1e-5, atol=1e-4)
+
+    for tie in (None, Tie(kept, ties)):
+        total = gradient + (0 if tie is None else reference.tied(table, tie))
+        reference.add_noise_(total, key, torch.arange(20), scale.expand(20))
+        own = [tensor.to(device) for tensor in (table.clone(), torch.zeros_like(table), total * 0)]
+        theirs = replace(
+            moved(part, device), tie=None if tie is None else Tie(kept.to(device), ties.to(device))
+        )
+        turn = [torch.tensor(x) for x in ([20], [3], [True])]
+        adam = Adam(0.1, epsilon=1e-2)
+        arguments = (Turn(*(x.to(device) for x in turn)), adam, key.to(device), scale.to(device))
+        kernels.adam_noised_(own[0], theirs, *own[1:], *arguments)
+        expected = [table.clone(), torch.zeros_like(table), torch.zeros_like(table)]
+        reference.adam_(expected[0], total, *expected[1:], Turn(*turn), adam)
+        for actual, right in zip(own, expected, strict=True):
+            assert torch.allclose(actual.cpu(), right, rtol=1e-4, atol=1e-4)
 
 
 def noise(kernels: Backend, device: torch.device, rows: Tensor, width: int, key: int = 7) -> Tensor:

@@ -20,6 +20,7 @@ from fedkge.audits.neighbours import draw, without
 from fedkge.audits.ranksum import mann_whitney
 from fedkge.audits.roc import Scored
 from fedkge.audits.tail_ranks import critical, histogram
+from fedkge.audits.targets import told_apart
 from fedkge.errors import ConfigError, DataError
 from fedkge.graphs.exposure import exposures
 from fedkge.graphs.graph import Axis, Graph
@@ -309,3 +310,11 @@ def test_audits_need_no_torch_to_be_judged(tmp_path: Path) -> None:
 
     code = "import sys, fedkge.audits.roc, fedkge.audits.words; print(sorted({'torch'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_runs_of_equal_folder_names_are_told_apart(tmp_path: Path) -> None:
+    runs = [tmp_path / "plain" / "seed0", tmp_path / "strict" / "seed0"]
+    assert told_apart(runs) == ["plain/seed0", "strict/seed0"]
+    assert told_apart(runs[:1]) == ["seed0"]
+    assert told_apart([tmp_path / "plain", tmp_path / "strict"]) == ["plain", "strict"]
+    assert len(told_apart([runs[0], runs[0]])) == 2

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from fedkge.graphs.graph import Axis
+from fedkge.kernels.reference import cut
 from fedkge.methods.fedkd import FedKD
 from fedkge.methods.fedlu import FedLU
 from fedkge.models import MODELS, Gradient, Side, Tables
 from fedkge.training import Batch, Trainer, clipping
-from fedkge.training.clipping import at_once, cut, differentiated
+from fedkge.training.clipping import at_once, differentiated
 
 ROWS = {Axis.ENTITY: 11, Axis.RELATION: 3}
 

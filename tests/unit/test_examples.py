@@ -17,9 +17,10 @@ from fedkge.training.cadence import Cadence
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.glob("*.toml"))
 FEDLU = sorted(EXAMPLES.glob("fedlu-2023-*.toml"))
-FEDS = sorted((*EXAMPLES.glob("feds-2024-*.toml"), *EXAMPLES.glob("fedkge-fb15k237-*.toml")))
+FEDS = sorted((*EXAMPLES.glob("feds-2024-*.toml"), *EXAMPLES.glob("fedkge-fb15k237-r*-*.toml")))
 PFEDEG = sorted(EXAMPLES.glob("pfedeg-2024-*.toml"))
 DPKGE = sorted(EXAMPLES.glob("dpkge-2022-*.toml"))
+FRONTIER = sorted(EXAMPLES.glob("fedkge-fb15k237-transe-privacy-*.toml"))
 METHOD_OF = {"fede": "fedep"}  # FedLU's name -> ours, where it is another
 ROWS = ("single", "collective", "fede", "fedprox", "fedec", "fedlu")
 
@@ -34,7 +35,7 @@ def test_examples_parse(path: Path) -> None:
     experiment = Experiment.parse(read_toml(path))
     assert str(experiment.data).lower() in DATASETS
     *_, name = path.stem.split("-")
-    if not path.stem.startswith(("atlas", "dpkge")):
+    if path not in (*DPKGE, *FRONTIER) and not path.stem.startswith("atlas"):
         named = METHOD_OF if path in FEDLU else {"svd": "fedep"}  # a codec's name
         expected = named.get(name, name)
         assert METHODS.name_of(experiment.method) == expected
@@ -70,7 +71,7 @@ def test_the_budget(path: Path) -> None:
     assert (experiment.evaluate.every, experiment.evaluate.patience) == (5, 3)
     config = experiment.config()
     model = config["model"]["name"]
-    assert config["model"]["margin"] == {"transe": 10.0, "rotate": 9.0, "complex": 3.5}[model]
+    assert config["model"]["margin"] == {"transe": 10.0, "rotate": 9.0, "complex": 7.0}[model]
     assert model in path.stem
     assert config["data"]["name"].lower().replace("fb15k-237", "fb15k237") in path.stem
     assert trainer.subsampling
@@ -142,8 +143,10 @@ def test_rivals_of_feds_have_one_budget(path: Path) -> None:
 # DPKGE
 
 
-def test_presets_of_dpkge_differ_in_their_protection_alone() -> None:
-    experiments = {path.stem.split("transe-")[1]: Experiment.parse(read_toml(path)) for path in DPKGE}
+@pytest.mark.parametrize("paths", [DPKGE, FRONTIER], ids=["dpkge", "frontier"])
+def test_presets_differ_in_their_protection_alone(paths: list[Path]) -> None:
+    named = {path.stem.split("transe-")[1].removeprefix("privacy-"): path for path in paths}
+    experiments = {name: Experiment.parse(read_toml(path)) for name, path in named.items()}
     assert {name: one.privacy.mode for name, one in experiments.items()} == {
         name: name for name in ("fulldp", "off", "paper", "strict", "u-only")
     }

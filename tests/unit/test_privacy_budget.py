@@ -226,6 +226,8 @@ STRICT = {"mode": "strict", "epsilon": 2, "delta": 1e-6}
         (STRICT | {"clip": 0}, "privacy.clip: expected a number above 0, got 0.0"),
         (STRICT | {"clip": -1.5}, "privacy.clip: expected a number above 0, got -1.5"),
         (STRICT | {"noise": 0}, "privacy.noise: expected a number above 0"),
+        (STRICT | {"lr": 0}, "privacy.lr: expected a number above 0"),
+        (STRICT | {"mode": "paper", "lr": 0.1}, "privacy.lr: by the paper's rules all steps have one"),
         (STRICT | {"percentile": 20}, "privacy.percentile: gradient norms are private"),
         (STRICT | {"mode": "paper", "clip": 1, "percentile": 20}, "privacy.clip, percentile: expected one"),
         (STRICT | {"mode": "paper", "percentile": 0}, "percentile: expected above 0 and at most 100"),

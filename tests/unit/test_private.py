@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
@@ -13,13 +15,16 @@ import torch
 
 from fedkge.errors import ConfigError, DataError
 from fedkge.graphs.graph import Axis
+from fedkge.kernels import Debt
+from fedkge.kernels.reference import cut
 from fedkge.models import MODELS, Side
 from fedkge.privacy import Budget, Privacy, Spending, read_ledger
 from fedkge.privacy.accountants import Rdp
-from fedkge.training import Trainer
+from fedkge.training import Corpus, Trainer, Training
+from fedkge.training import private as private_module
 from fedkge.training.cadence import Cadence, interleaved
-from fedkge.training.clipping import cut, differentiated
-from fedkge.training.confidential import poisson_batches, shuffled_batches
+from fedkge.training.clipping import differentiated
+from fedkge.training.confidential import Sheet, poisson_batches, shuffled_batches, unmarked
 from fedkge.training.noise import LazyNoise
 from fedkge.training.private import PrivateTraining
 from fedkge.training.secret import Secret
@@ -77,10 +82,10 @@ def test_one_statement_moves_the_sum_by_at_most_the_clipping_norm(name: str) -> 
     training = private(trainer, GRAPH, MARKS, model=MODELS[name](dim=6))
     for table in (training.tables.entities, training.tables.relations):
         table.mul_(3)  # so that norms are large
-    training.key.fill_(99)
+    training.sheet.negatives.fill_(99)
 
     def summed(places: list[int], side: Side) -> torch.Tensor:
-        batch = training.closed.batch(torch.tensor(places), side, trainer.negatives, training.key)
+        batch = training.closed.batch(torch.tensor(places), side, trainer.negatives, training.sheet.negatives)
         for noise in training.noises.values():
             noise.begin()
         statements = differentiated(training.tables, training.objective, batch)
@@ -115,6 +120,25 @@ def test_every_row_moves_in_every_step_even_of_an_empty_batch(optimizer: str) ->
         assert ((training.tables.table(axis) - old) != 0).all()
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd"])
+def test_confidential_steps_that_do_not_move_leave_plain_training(optimizer: str) -> None:
+    """Their optimiser is their own: with a rate of all but 0, nothing of them is left, moments included."""
+    trainer = Trainer(batch_size=20, negatives=3, optimizer=optimizer, lr=0.05)
+    still = Privacy("strict", noise=1.0, delta=1e-5, lr=1e-38)
+    training = private(trainer, GRAPH, MARKS, still)
+    open_graph = unmarked(replace(GRAPH, confidential=MARKS), still)
+    tables = first_tables(MODELS["transe"](dim=8), GRAPH)
+    plain = Training(trainer, tables, Corpus.of({"site": open_graph}, 0, tables.device))
+    training.run(0, 2)
+    plain.run(0, 2)
+    for axis in Axis:
+        torch.testing.assert_close(training.tables.table(axis), tables.table(axis), rtol=1e-6, atol=1e-7)
+    names = set(training.state())
+    assert {"steps", "confidential.steps"} <= names
+    if optimizer == "adam":
+        assert {"entity.m", "entity.confidential.m"} <= names
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 def test_noise_has_the_size_that_is_accounted(optimizer: str) -> None:
     """Steps of empty batches are noise alone: sigma C / expected batch, per step and number."""
@@ -128,10 +152,10 @@ def test_noise_has_the_size_that_is_accounted(optimizer: str) -> None:
         training._take_closed(number, np.empty(0, np.int64), Side.TAIL, False)
     moved = training.tables.entities - before
     if optimizer == "adagrad":  # its first step is lr times the sign; the squares tell the size
-        moved = training.stepper.optimizers[Axis.ENTITY].state["squares"].sqrt() * 0.5
+        moved = training.stepper.every["confidential."].by_axis[Axis.ENTITY].state["squares"].sqrt() * 0.5
     else:
         assert not moved.any(), "owed, not yet given"
-        training.lazy[Axis.ENTITY].settle_all()
+        training.lazy["entity"].settle_all()
         moved = training.tables.entities - before
     expected = 0.5 * 1.7 * 0.6 / 20 * steps**0.5
     assert float(moved.square().mean().sqrt()) == pytest.approx(expected, rel=0.02)
@@ -142,16 +166,25 @@ def test_owed_noise_is_given_once_and_by_a_key_of_its_own(monkeypatch: pytest.Mo
     training = private(trainer, GRAPH, MARKS)
     drawn: Counter[tuple[int, int]] = Counter()
     given = torch.zeros(GRAPH.n_entities)
-    settle = LazyNoise.settle
+    settle, settle_all = LazyNoise.settle, LazyNoise.settle_all
 
     def record(self: LazyNoise, rows: torch.Tensor) -> None:
-        if self is training.lazy[Axis.ENTITY]:
-            owed = rows[self.steps > self.given[rows]]
-            drawn.update((int(self.key), row) for row in owed.tolist())
-            given[rows] += self.steps - self.given[rows]
+        if self is training.lazy["entity"]:
+            note(self.debt, rows.unique())
         settle(self, rows)
 
+    def record_all(self: LazyNoise) -> None:
+        if self is training.lazy["entity"]:
+            note(self.debt, torch.arange(GRAPH.n_entities))
+        settle_all(self)
+
+    def note(debt: Debt, rows: torch.Tensor) -> None:
+        owed = rows[debt.taken > debt.given[rows]]
+        drawn.update((int(debt.key), row) for row in owed.tolist())
+        given[rows] += debt.taken - debt.given[rows]
+
     monkeypatch.setattr(LazyNoise, "settle", record)
+    monkeypatch.setattr(LazyNoise, "settle_all", record_all)
     training.run(0, 2)
     assert max(drawn.values()) == 1
     assert set(given.tolist()) == {float(training.protection.spending.given)}
@@ -163,6 +196,66 @@ def test_what_a_model_reads_off_statements_gets_no_noise() -> None:
     training.run(0, 2)
     assert torch.equal(training.tables.relations[:, 4], before)
     assert training.protection.observed(torch.from_numpy(GRAPH.train)).shape[0] == (~MARKS).sum()
+
+
+def test_noise_that_adam_adds_where_it_steps_is_the_noise_of_summed_gradients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a GPU; a site's whole state says the same."""
+    runs = []
+    for noise, fused in ((1.0, False), (1.0, True), (0.0, True)):
+        monkeypatch.setattr(private_module, "adds_noise", lambda *_, fused=fused: fused)
+        training = private(TRAINER, GRAPH, MARKS, noise=noise, model=MODELS["rotate"](dim=7))
+        assert all((n.stepping is not None) == fused for n in training.noises.values())
+        training.run(0, 2)
+        runs.append({"rows": training.tables.entities, **training.state()})
+    summed, stepped, silent = runs
+    assert all(torch.allclose(stepped[name], summed[name], rtol=1e-3, atol=1e-4) for name in summed)
+    assert not torch.allclose(stepped["rows"], silent["rows"], rtol=1e-3, atol=1e-4)
+
+
+class _Padded:
+    """Steps as a GPU has them, taken one by one."""
+
+    def __init__(self) -> None:
+        self.sizes: Counter[int] = Counter()
+
+    def __call__(self, step: Callable[[int, Side], None], size: int, side: Side) -> None:
+        self.sizes[size] += 1
+        step(size, side)
+
+
+def test_padding_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = private(TRAINER, GRAPH, MARKS)
+    expected = plain.run(0, 3)
+    made: list[_Padded] = []
+
+    def steps(self: PrivateTraining) -> dict[bool, _Padded]:
+        made.append(_Padded())
+        return dict.fromkeys((False, True), made[-1])
+
+    monkeypatch.setattr(PrivateTraining, "_steps", steps)
+    padded = private(TRAINER, GRAPH, MARKS)
+    padded._captured = {}
+    assert torch.allclose(padded.run(0, 3), expected, rtol=1e-5)
+    for axis in Axis:
+        assert torch.allclose(padded.tables.table(axis), plain.tables.table(axis), atol=1e-5)
+    assert set(made[-1].sizes) == {25}  # 16, two standard deviations, and one
+    padded._take_closed(98, np.arange(26), Side.TAIL, False)
+    assert set(made[-1].sizes) == {25, 41}
+    padded._take_closed(99, np.arange(60), Side.TAIL, False)
+    assert set(made[-1].sizes) == {60}, "more than there was place for: captured anew"
+
+
+def test_a_sheet_is_what_the_secret_says() -> None:
+    secret, sheet = Secret(b"s" * 32), Sheet(["entity", "relation"], 5, torch.device("cpu"))
+    sheet.write(secret, 7, np.array([4, 2]), 5)
+    assert int(sheet.there) == 2
+    assert sheet.placed(5).tolist() == [4, 2, 0, 0, 0]
+    names = {("negatives",): sheet.negatives, ("noise", "relation"): sheet.noise("relation")}
+    for purpose, found in names.items():
+        assert found.shape == (1,)
+        assert int(found) % 2**64 == secret.key(7, *purpose)
 
 
 # Samples and negatives
@@ -195,12 +288,12 @@ def test_shuffled_batches_visit_every_statement_once_per_side() -> None:
 def test_negatives_of_a_confidential_statement_do_not_depend_on_others() -> None:
     training = private(TRAINER, GRAPH, MARKS)
     whole, some = (
-        training.closed.batch(torch.tensor(places), Side.TAIL, 4, training.key)
+        training.closed.batch(torch.tensor(places), Side.TAIL, 4, training.sheet.negatives)
         for places in ([0, 1, 2, 3, 4], [4, 2])
     )
     assert torch.equal(some.index, whole.index[[4, 2]])
-    training.key.fill_(1)
-    other = training.closed.batch(torch.tensor([4, 2]), Side.TAIL, 4, training.key)
+    training.sheet.negatives.fill_(1)
+    other = training.closed.batch(torch.tensor([4, 2]), Side.TAIL, 4, training.sheet.negatives)
     assert not torch.equal(other.index, some.index)
 
 
@@ -241,7 +334,7 @@ def test_by_the_papers_rules_untouched_rows_stay() -> None:
     before = training.tables.entities.clone()
     chosen = np.array([0, 1])
     training._take_closed(0, chosen, Side.TAIL, False)
-    batch = training.closed.batch(torch.from_numpy(chosen), Side.TAIL, 1, training.key)
+    batch = training.closed.batch(torch.from_numpy(chosen), Side.TAIL, 1, training.sheet.negatives)
     touched = torch.cat((batch.anchor, batch.index.flatten())).unique().tolist()
     moved = (training.tables.entities != before).any(1).nonzero()[:, 0].tolist()
     assert moved == touched
@@ -253,8 +346,8 @@ def test_clipping_at_a_percentile() -> None:
     for percentile in (20.0, 100.0):
         privacy = Privacy("paper", noise=1.0, delta=1e-5, percentile=percentile)
         training = private(trainer, GRAPH, MARKS, privacy)
-        batch = training.closed.batch(torch.arange(20), Side.TAIL, 3, training.key)
-        training.there.fill_(20)
+        batch = training.closed.batch(torch.arange(20), Side.TAIL, 3, training.sheet.negatives)
+        training.sheet.there.fill_(20)
         for noise in training.noises.values():
             noise.begin()
         statements = differentiated(training.tables, training.objective, batch)

@@ -406,6 +406,15 @@ def test_what_makes_a_comparison_doubtful_is_said(tmp_path: Path, single: Path) 
     assert "graphs differ although" in notices(experiments(load_runs([single, fair])))
 
 
+def test_marks_that_a_seed_drew_are_no_other_graph(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path / str(seed), seed=seed, options=["marks.share=0.5"]) for seed in (0, 1)]
+    for folder in folders:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        summary["sites"]["airline"]["digest"] = folder.name
+        (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    assert "graphs differ" not in notices(experiments(load_runs(folders)))
+
+
 def test_names_cannot_break_out_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sites = [HOSTILE, "a & 'b' \"c\"", "<img src=x onerror=alert(1)>"]
     folders = [

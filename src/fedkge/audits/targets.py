@@ -24,8 +24,8 @@ class Target:
     spent: Mapping[str, tuple[float, float]]  # site -> (ε, δ), where its guarantee is formal
 
     @classmethod
-    def open(cls, path: Path, sites: Sequence[str] = ()) -> Target:
-        """Load a run folder; `sites` limits whose tables are read."""
+    def open(cls, path: Path, sites: Sequence[str] = (), name: str | None = None) -> Target:
+        """Load a run folder; `sites` limits whose tables are read; unless given, its name is the folder's."""
         folder = RunFolder.open(path)
         summary = folder.summary()
         trained = summary["sites"]
@@ -43,7 +43,7 @@ class Target:
             for account in summary["privacy"]
             if account["guarantee"] == "formal"
         }
-        return cls(path.resolve().name, experiment, federation, tables, spent)
+        return cls(name or path.resolve().name, experiment, federation, tables, spent)
 
     def graph(self, site: str) -> Graph:
         return self.federation[site]
@@ -54,6 +54,17 @@ class Target:
         marks = {site: self.graph(site).confidential for site in self.tables}
         marked = {site for site, marks in marks.items() if marks is not None and marks.any()}
         return {site: tables for site, tables in self.tables.items() if site in marked or not marked}
+
+
+def told_apart(paths: Sequence[Path]) -> list[str]:
+    """A name for each run: of its path the last parts, as many as tell them apart."""
+    parts = [path.resolve().parts for path in paths]
+    names = [own[-1] for own in parts]
+    for count in range(2, min(map(len, parts)) + 1):
+        if len(set(names)) == len(names):
+            break
+        names = ["/".join(own[-count:]) for own in parts]
+    return names
 
 
 def pair(plain: Target, protected: Target) -> tuple[Target, Target]:

@@ -43,7 +43,7 @@ def attack(
 ) -> None:
     """Try attacks on a run, and on a protected one beside it: tables, plots, and how sure they are."""
     with command():
-        from fedkge.audits.targets import Target, pair
+        from fedkge.audits.targets import Target, pair, told_apart
         from fedkge.audits.words import explained
         from fedkge.cli.experiments import listed
 
@@ -51,7 +51,10 @@ def attack(
         for one in names:
             check("--name", one, ATTACKS)
         sites = [] if site is None else [site]
-        targets = [Target.open(path, sites) for path in (run, against) if path is not None]
+        paths = [path for path in (run, against) if path is not None]
+        targets = [
+            Target.open(path, sites, called) for path, called in zip(paths, told_apart(paths), strict=True)
+        ]
         if len(targets) == 2:
             targets = list(pair(targets[0], targets[1]))
         codecs = [] if codec is None else listed("--codec", codec, "int8,ternary")

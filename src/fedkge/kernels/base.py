@@ -86,3 +86,18 @@ class Draw:
     position: Tensor  # int64 [b]
     lo: Tensor  # int64 [b]
     hi: Tensor  # int64 [b]
+
+
+@dataclass(frozen=True, slots=True)
+class Debt:
+    """Noise that steps have left to be added when a row is next read, as plain gradient descent may.
+
+    Row x is owed `taken - given[x]` steps: -rate times scale times normal numbers, that many times in square.
+    """
+
+    key: Tensor  # uint64 as int64 [1], what the numbers are drawn by now
+    scale: Tensor  # [1], of one step's noise
+    rate: float
+    taken: Tensor  # int64 [1], steps with noise so far
+    given: Tensor  # int64 [e], of them those whose noise a row has
+    moves: Tensor  # bool [w], the columns that get noise

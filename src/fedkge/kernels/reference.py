@@ -1,17 +1,22 @@
-"""Every kernel in plain torch: slow, obvious, on any device; what the fast ones are tested against."""
+"""Every kernel in plain torch: slow, obvious, on any device; what the fast ones are tested against.
+
+Where a kernel's last arguments are other kernels, a backend may give it faster ones.
+"""
 
 from __future__ import annotations
 
-from math import pi
+from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Draw, Similarity, Tie, Turn
-from fedkge.randomness import MULTIPLIERS, ROUNDS, WEYL
+from fedkge.kernels import sampling
+from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Debt, Similarity, Tie, Turn
 
-LOW = 0xFFFFFFFF
+philox, uniform, add_noise_ = sampling.philox, sampling.uniform, sampling.add_noise_
+order_keys, negatives_ = sampling.order_keys, sampling.negatives_
 
 
 def compare(kind: Similarity, query: Tensor, rows: Tensor) -> Tensor:
@@ -81,6 +86,24 @@ def _one(part: Contribution, i: int) -> Contribution:
     return Contribution(part.kind, *pairs, part.ids[own], part.values[own])
 
 
+def cut(norms: Tensor, clip: Tensor | float) -> Tensor:
+    """Factors [b] that make each norm at most `clip`: min(1, clip / norm)."""
+    return (clip / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1.0)
+
+
+def shares(
+    squares: Tensor, losses: Tensor, clip: Tensor, there: Tensor, expected: float
+) -> tuple[Tensor, Tensor]:
+    """What a private step multiplies its statements' gradients by [b], and the mean of their losses [1].
+
+    Each norm, whose square is the sum of squares [tables, b], is cut to clip [1], and the sum of gradients
+    divided by the expected size of a batch. Statements from place there [1] on are padding and count nothing.
+    """
+    real = torch.arange(len(losses), device=losses.device) < there
+    factors = torch.where(real, cut(squares.sum(0).sqrt(), clip), 0.0) / expected
+    return factors, torch.where(real, losses, 0.0).double().sum() / there.clamp_min(1)
+
+
 def contrast(scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Losses [b] of positives scores[:, 0] against their negatives, and d losses / d scores [b, 1 + n].
 
@@ -115,78 +138,6 @@ def distil(first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, T
     p, q = log_p.exp(), log_q.exp()
     to_first, to_second = (q * (log_q - log_p)).sum(-1), (p * (log_p - log_q)).sum(-1)
     return to_first, to_second, (p - q) / temperature
-
-
-def philox(key: Tensor, counter: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Philox4x32-10 in int64 arithmetic; `key` is a uint64 held in an int64, everything broadcasts."""
-    c0, c1, c2, c3 = torch.broadcast_tensors(*counter)
-    k0, k1 = key & LOW, (key >> 32) & LOW
-    for _ in range(ROUNDS):
-        (high_a, low_a), (high_b, low_b) = _multiply(c0, MULTIPLIERS[0]), _multiply(c2, MULTIPLIERS[1])
-        c0, c1, c2, c3 = high_b ^ c1 ^ k0, low_b, high_a ^ c3 ^ k1, low_a
-        k0, k1 = (k0 + WEYL[0]) & LOW, (k1 + WEYL[1]) & LOW
-    return c0, c1, c2, c3
-
-
-def _multiply(x: Tensor, factor: int) -> tuple[Tensor, Tensor]:
-    """High and low 32 bits of a 32-bit product, without overflowing int64."""
-    low, high = x * (factor & 0xFFFF), x * (factor >> 16)
-    total = low + ((high & 0xFFFF) << 16)
-    return (total >> 32) + (high >> 16), total & LOW
-
-
-def uniform(key: int, keys: Tensor, width: int, dtype: torch.dtype) -> Tensor:
-    """Numbers in [0, 1) `[n, width]`, made of 24 bits each; row i depends on keys[i] alone."""
-    block = torch.arange((width + 3) // 4, device=keys.device)
-    rows = keys[:, None]
-    counter = (block, torch.zeros_like(block), rows & LOW, (rows >> 32) & LOW)
-    bits = torch.stack(philox(_signed(key, keys), counter), -1).flatten(-2)[:, :width]
-    return (bits >> 8).to(dtype) * 2.0**-24
-
-
-def add_noise_(out: Tensor, key: Tensor, rows: Tensor, scale: Tensor) -> None:
-    """Add `scale[i]` times standard normal numbers to row i of `out` [n, w]; they depend on rows[i] alone.
-
-    Box and Muller (1958) on Philox's bits at counters (j // 4, 0, rows[i]) of the `key` (uint64 as int64
-    [1]).
-    """
-    width = out.shape[1]
-    block, ids = torch.arange((width + 3) // 4, device=out.device), rows[:, None]
-    counter = (block, torch.zeros_like(block), ids & LOW, (ids >> 32) & LOW)
-    first, second = [], []
-    for size, turn in (bits := philox(key, counter))[:2], bits[2:]:
-        radius = ((size.double() + 0.5) * 2.0**-32).log().mul(-2).sqrt()
-        angle = turn.double() * (2.0**-31 * pi)
-        first.append(radius * angle.cos())
-        second.append(radius * angle.sin())
-    normal = torch.stack((first[0], second[0], first[1], second[1]), -1).flatten(-2)[:, :width]
-    out += scale[:, None] * normal.to(out.dtype)
-
-
-def _signed(key: int, like: Tensor) -> Tensor:
-    """A 64-bit key as an int64 on the device of `like`."""
-    return torch.tensor(key - (1 << 64) if key >> 63 else key, device=like.device)
-
-
-def order_keys(keys: Tensor, site: Tensor, local: Tensor, clock: tuple[int, int]) -> Tensor:
-    """Numbers whose order shuffles each site's items: the site in the high bits, 48 random bits below."""
-    zero = torch.zeros_like(local)
-    b0, b1, _, _ = philox(keys[site], (local, zero, zero + clock[0], zero + clock[1]))
-    return (site << 48) | ((b1 & 0xFFFF) << 32) | b0
-
-
-def negatives_(index: Tensor, draw: Draw, clock: Tensor) -> None:
-    """Fill index[:, 1:] with negatives, drawn at the counter `clock` [2]."""
-    n = index.shape[1] - 1
-    block = torch.arange((n + 3) // 4, device=index.device)
-    counter = (block, draw.position[:, None], clock[0], clock[1])
-    bits = torch.stack(philox(draw.keys[draw.site][:, None], counter), -1).flatten(-2)[:, :n]
-    answers, size = draw.hi - draw.lo, draw.size[draw.site]
-    free = torch.where(answers < size, answers, 0)  # nothing but answers: filtering is impossible
-    u = bits * (size - free)[:, None] >> 32
-    for i, (lo, count) in enumerate(zip(draw.lo.tolist(), free.tolist(), strict=True)):
-        u[i] += torch.searchsorted(draw.known[lo : lo + count], u[i].clone(), right=True)
-    index[:, 1:] = draw.first[draw.site][:, None] + u
 
 
 def _ranges(turn: Turn) -> list[tuple[slice, int]]:
@@ -241,6 +192,40 @@ def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: T
     adam_(table, gradient, m, v, turn, adam)
 
 
+def adam_noised_(
+    table: Tensor,
+    part: Contribution,
+    m: Tensor,
+    v: Tensor,
+    turn: Turn,
+    adam: Adam,
+    key: Tensor,
+    scale: Tensor,
+    add_noise_: Callable[..., None] = add_noise_,
+    adam_whole_: Callable[..., None] = adam_whole_,
+) -> None:
+    """`adam_whole_` with noise on the gradient of every row: scale [1] times what `add_noise_` draws."""
+    rows, noise = torch.arange(len(table), device=table.device), torch.zeros_like(table)
+    add_noise_(noise, key, rows, scale.expand(len(table)))
+    noisy = replace(part, ids=torch.cat((part.ids, rows)), values=torch.cat((part.values, noise)))
+    adam_whole_(table, noisy, m, v, turn, adam)
+
+
+def settle_(
+    table: Tensor,
+    debt: Debt,
+    rows: Tensor | None = None,
+    add_noise_: Callable[..., None] = add_noise_,
+) -> None:
+    """Give these rows, which may repeat, or all of them what they are owed: no row gets it twice."""
+    rows = torch.arange(len(table), device=table.device) if rows is None else rows.unique()
+    owed = (debt.taken - debt.given[rows]).to(table.dtype)
+    noise = table.new_zeros(len(rows), table.shape[1])
+    add_noise_(noise, debt.key, rows, owed.sqrt() * debt.scale * -debt.rate)
+    table.index_add_(0, rows, torch.where(debt.moves, noise, 0.0))
+    debt.given[rows] = debt.taken
+
+
 def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None:
     for rows, _ in _ranges(turn):
         squares[rows] += gradient[rows] ** 2
@@ -252,6 +237,17 @@ def sgd_(table: Tensor, gradient: Tensor, turn: Turn, rate: float) -> None:
     for rows, _ in _ranges(turn):
         table[rows] -= rate * gradient[rows]
     gradient.zero_()
+
+
+def sgd_touched_(
+    table: Tensor,
+    part: Contribution,
+    rate: float,
+    touched: Callable[..., tuple[Tensor, Tensor]] = touched,
+) -> None:
+    """Step the touched rows alone: the others have no gradient."""
+    rows, values = touched(table, part)
+    table.index_add_(0, rows, values, alpha=-rate)
 
 
 def quantise(values: Tensor, scale: Tensor, most: int, per_byte: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import inf
 from typing import Literal
 
@@ -12,6 +12,17 @@ from fedkge.privacy.budget import Budget
 from fedkge.privacy.releases import Gaussian, Poisson, Release, Shuffled, TouchedRows
 
 CLIP, PERCENTILE = 1.0, 20.0
+UNUSED = (
+    "epsilon",
+    "delta",
+    "noise",
+    "clip",
+    "percentile",
+    "accountant",
+    "batch_size",
+    "lr",
+    "rules",
+)  #: without noise
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,7 @@ class Privacy:
     percentile: float | None = None  #: paper: clip at this percentile of private gradient norms; unset: 20
     accountant: str | None = None  #: pld, rdp or rdp-paper; unset: pld, by the paper's rules rdp-paper
     batch_size: int | None = None  #: confidential statements of a step, in the mean; unset: as the trainer's
+    lr: float | None = None  #: of confidential steps, whose optimiser is their own; unset: the trainer's
     rules: Literal["strict", "paper"] | None = None  #: of fulldp; unset: strict. Other modes have their own
 
     def __post_init__(self) -> None:
@@ -47,12 +59,12 @@ class Privacy:
             raise ConfigError(f"accountant: {error}; expected rdp-paper") from None
 
     def _check_unused(self) -> None:
-        for name in ("epsilon", "delta", "noise", "clip", "percentile", "accountant", "batch_size", "rules"):
+        for name in (field.name for field in fields(self) if field.name != "mode"):
             if getattr(self, name) is not None:
                 raise ConfigError(f"{name}: of no use in mode {self.mode!r}, which adds no noise")
 
     def _check_numbers(self) -> None:
-        for name in ("epsilon", "noise", "clip"):
+        for name in ("epsilon", "noise", "clip", "lr"):
             value = getattr(self, name)
             if value is not None and not 0 < value < inf:  # NaN is neither
                 raise ConfigError(f"{name}: expected a number above 0, got {value}")
@@ -69,6 +81,10 @@ class Privacy:
     def _check_rules(self) -> None:
         if self.rules is not None and self.mode != "fulldp" and self.rules != self.mode:
             raise ConfigError(f"rules: {self.mode!r} has its own; only 'fulldp' can choose")
+        if self.lr is not None and self._rules() == "paper":
+            raise ConfigError(
+                "lr: by the paper's rules all steps have one optimiser; expected trainer.lr alone"
+            )
         if self.percentile is not None and self.clip is not None:
             raise ConfigError("clip, percentile: expected one of the two")
         if self.percentile is not None and self._rules() == "strict":

@@ -175,12 +175,14 @@ def _distinct(row: dict[str, object], groups: Sequence[Experiment]) -> str:
 
 
 def _digests_differ(groups: Sequence[Experiment]) -> bool:
-    found: dict[str, set[str]] = {}
+    """Whether a site's graph is another one elsewhere; marks that a share decides are drawn by the seed."""
+    found: dict[tuple[str, int | None], set[str]] = {}
     for group in groups:
         for run in group.ended:
+            drawn = run.seed if run.config.get("marks", {}).get("share") is not None else None
             for site, of in (run.summary or {})["sites"].items():
                 if "digest" in of:
-                    found.setdefault(site, set()).add(str(of["digest"]))
+                    found.setdefault((site, drawn), set()).add(str(of["digest"]))
     return any(len(digests) > 1 for digests in found.values())
 
 

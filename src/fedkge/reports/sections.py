@@ -11,6 +11,7 @@ from fedkge.reports.canvas import Canvas
 from fedkge.reports.details import time_row
 from fedkge.reports.experiments import Experiment, experiments, foremost
 from fedkge.reports.findings import joining, terms
+from fedkge.reports.frontier_section import privacy_cost
 from fedkge.reports.markup import (
     Column,
     best_of_columns,
@@ -66,6 +67,7 @@ def sections(
         "Between sites": between_sites(page, drawn),
         "Traffic": traffic(page, groups, drawn),
         "What it takes to converge": "" if reference is None else convergence(page, runs, reference),
+        "What privacy costs": privacy_cost(page, runs),
         "Privacy": privacy(page, runs),
         "What the sites hold": holdings(page, runs),
         "Entities in a plane": _planes(page, drawn) if tsne else "",

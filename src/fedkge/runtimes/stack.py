@@ -164,7 +164,8 @@ class Stack:
             if restarts or prefix not in self.training.steppers:
                 continue
             for key, moment in self.training.steppers[prefix].state().items():
-                here = slice(number, number + 1) if key == "steps" else parts[Axis(key.partition(".")[0])]
+                axis, _, _ = key.partition(".")
+                here = slice(number, number + 1) if key.endswith("steps") else parts[Axis(axis)]
                 state[f"training.{prefix}{key}"] = moment[here]
         return state
 

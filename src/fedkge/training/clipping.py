@@ -54,7 +54,8 @@ class Caught(Gradient):
         for part in self._pairs:
             self.real.add(replace(part, d_scores=part.d_scores * factors[:, None]))
         for part in self._rows:
-            each = factors.repeat_interleave(self._per_statement(part))
+            k = self._per_statement(part)
+            each = factors if k == 1 else factors.repeat_interleave(k)
             self.real.add(replace(part, values=part.values * each[:, None]))
 
     @property
@@ -120,10 +121,13 @@ class Statements:
     def __init__(self, caught: Mapping[int, Caught], losses: Tensor) -> None:
         self.caught, self.losses = caught, losses  # losses [b]
 
+    def squares(self) -> Tensor:
+        """The squared norm of each statement's gradient of each table, [tables, b]."""
+        return torch.stack([one.squares() for one in self.caught.values()])
+
     def norms(self) -> Tensor:
         """The norm [b] of each statement's gradient, over all tables together."""
-        squares = [one.squares() for one in self.caught.values()]
-        return torch.stack(squares).sum(0).sqrt()
+        return self.squares().sum(0).sqrt()
 
     def touched(self, gradient: Gradient) -> Tensor:
         """The rows of one table that the batch moves, if any."""
@@ -174,8 +178,3 @@ def _catching(tables: Tables, shape: tuple[int, int]) -> Iterator[dict[int, Caug
     finally:
         for one, own in zip(every, real, strict=True):
             one.gradients = own
-
-
-def cut(norms: Tensor, clip: Tensor | float) -> Tensor:
-    """Factors [b] that make each norm at most `clip`: min(1, clip / norm)."""
-    return (clip / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1.0)

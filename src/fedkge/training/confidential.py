@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,28 +36,74 @@ class Closed:
     """Confidential statements of one site; `answers` are what their negatives leave out, if anything."""
 
     triples: Tensor  # int64 [c, 3]
-    entities: int  #: that negatives are drawn from: all that the site has
+    entities: Tensor  # int64 [1], how many negatives are drawn from: all that the site has
     answers: Mapping[Side, Answers] | None
     alone: bool  #: there are no unrestricted statements beside them
+    none: Tensor  # int64 [2], zeros
+    one: Tensor  # [1]
 
     def batch(self, chosen: Tensor, side: Side, negatives: int, key: Tensor) -> Batch:
         """The statements at places `chosen` [b]; their negatives depend on the key [1] and the place alone.
 
         So a statement more or less changes nothing about the others.
         """
-        h, r, t = self.triples[chosen].unbind(-1)
+        h, r, t = self.triples[chosen].T.contiguous()
         anchor, target = (h, t) if side is Side.TAIL else (t, h)
         index = target.new_empty(len(chosen), 1 + negatives)
         index[:, 0] = target
-        site, none = torch.zeros_like(chosen), torch.zeros_like(key)
-        lo = hi = site
-        known = none
+        site = torch.zeros_like(chosen)
+        known, lo, hi = self.none[:1], site, site
         if self.answers is not None:
             own = self.answers[side]
             known, lo, hi = own.known, own.lo[chosen], own.hi[chosen]
-        draw = Draw(key, none, none + self.entities, known, site, chosen, lo, hi)
-        backend(index.device).negatives_(index, draw, none.expand(2).contiguous())
-        return Batch(side, anchor, r, index, site, torch.ones(len(chosen), device=index.device))
+        draw = Draw(key, self.none[:1], self.entities, known, site, chosen, lo, hi)
+        backend(index.device).negatives_(index, draw, self.none)
+        return Batch(side, anchor, r, index, site, self.one.expand(len(chosen)))
+
+
+class Sheet:
+    """What is random about one confidential step, side by side in memory: its size, keys and places.
+
+    On a GPU writing is one upload that does not wait, to memory that stays where it is, for captured steps to
+    read, unless a step has more than `room` places.
+    """
+
+    def __init__(self, names: Sequence[str], room: int, device: torch.device) -> None:
+        self.names = tuple(names)  #: that have noise by a key of their own
+        self._numbers = torch.zeros(2 + len(names) + room, dtype=torch.int64, device=device)
+
+    @property
+    def there(self) -> Tensor:
+        """How many statements there are [1]; places after them are padding."""
+        return self._numbers[:1]
+
+    @property
+    def negatives(self) -> Tensor:
+        """The key of the negatives [1]."""
+        return self._numbers[1:2]
+
+    def noise(self, name: str) -> Tensor:
+        """The key of one noise [1]."""
+        return self._numbers[2:][self.names.index(name)][None]
+
+    def placed(self, size: int) -> Tensor:
+        """Places of the statements, and padding [size]."""
+        return self._numbers[2 + len(self.names) :][:size]
+
+    def write(self, secret: Secret, number: int, chosen: Ids, size: int) -> None:
+        """Lay out the step of that number, on the statements `chosen`."""
+        purposes = [("negatives",), *(("noise", name) for name in self.names)]
+        head = np.array([len(chosen), *(secret.key(number, *purpose) for purpose in purposes)], np.uint64)
+        numbers = np.zeros(len(head) + size, np.int64)
+        numbers[: len(head)] = head.view(np.int64)
+        numbers[len(head) :][: len(chosen)] = chosen
+        found, device = torch.from_numpy(numbers), self._numbers.device
+        if device.type == "cpu":
+            self._numbers = found
+            return
+        if len(found) > len(self._numbers):
+            self._numbers = self._numbers.new_zeros(len(found))
+        self._numbers[: len(found)].copy_(found.pin_memory(), non_blocking=True)
 
 
 def parted(
@@ -81,7 +127,9 @@ def parted(
         answers = _answers(whole, place)
         corpus = corpus if alone else replace(corpus, answers=_answers(whole, rest))
     triples = torch.from_numpy(graph.train[confidential]).to(device)
-    return corpus, Closed(triples, graph.n_entities, answers, alone)
+    entities = torch.tensor([graph.n_entities], device=device)
+    none, one = torch.zeros(2, dtype=torch.int64, device=device), torch.ones(1, device=device)
+    return corpus, Closed(triples, entities, answers, alone, none, one)
 
 
 def _answers(corpus: Corpus, places: Tensor) -> dict[Side, Answers]:

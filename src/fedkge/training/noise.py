@@ -14,25 +14,24 @@ import torch
 from torch import Tensor
 
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import Turn, backend
+from fedkge.kernels import Adam as AdamOptions
+from fedkge.kernels import Debt, Turn, backend
 from fedkge.models import Gradient, Model
-from fedkge.training.optimizers import SGD
+from fedkge.training.optimizers import SGD, Adam
 
 
 class Noise:
-    """Noise on every row of one table's gradient, each step."""
+    """Noise on every row of one table's gradient, each step; by `stepping` Adam adds it where it steps."""
 
-    def __init__(self, gradient: Gradient, model: Model, axis: Axis) -> None:
+    def __init__(
+        self, gradient: Gradient, model: Model, axis: Axis, stepping: NoisyAdam | None = None
+    ) -> None:
         table = gradient.table
-        self.gradient = gradient
+        self.gradient, self.stepping = gradient, stepping
         self.rows = torch.arange(len(table), device=table.device)
         self.fixed = fixed_columns(model, axis).to(table.device)
-        self.key = torch.zeros(1, dtype=torch.int64, device=table.device)
-        self._buffer = torch.zeros_like(table) if gradient.dense is None else None
-
-    def aim(self, key: int) -> None:
-        """Have the next step draw by this key."""
-        self.key.fill_(signed(key))
+        summed = gradient.dense is None and stepping is None
+        self._buffer = torch.zeros_like(table) if summed else None
 
     def begin(self) -> None:
         """Have the gradient summed up, for noise to be added to."""
@@ -44,61 +43,66 @@ class Noise:
         if self._buffer is not None:
             self.gradient.dense = None
 
-    def add(self, scale: Tensor, touched: Tensor | None = None) -> None:
-        """Add `scale` [1] times standard normal numbers; with `touched`, to these rows alone."""
+    def add(self, key: Tensor, scale: Tensor, touched: Tensor | None = None) -> None:
+        """Add `scale` [1] times numbers drawn by `key` [1]; with `touched`, to these rows alone."""
+        if self.stepping is not None:
+            self.stepping.noise = key, scale
+            return
         dense = self.gradient.dense
         assert dense is not None, "between begin and end"
         kernels = backend(dense.device)
         if touched is None:
-            kernels.add_noise_(dense, self.key, self.rows, scale.expand(len(dense)))
+            kernels.add_noise_(dense, key, self.rows, scale.expand(len(dense)))
         else:
             noise = dense.new_zeros(len(touched), dense.shape[1])
-            kernels.add_noise_(noise, self.key, touched, scale.expand(len(touched)))
+            kernels.add_noise_(noise, key, touched, scale.expand(len(touched)))
             dense.index_add_(0, touched, noise)
         if len(self.fixed):
-            dense[:, self.fixed] = 0
+            dense.index_fill_(1, self.fixed, 0)
+
+
+class NoisyAdam(Adam):
+    """Adam whose next step has `noise`, if any, on every row's gradient: none of the table's size exists."""
+
+    def __init__(self, table: Tensor, rate: float) -> None:
+        super().__init__(table, rate)
+        self.noise: tuple[Tensor, Tensor] | None = None  # key [1], scale [1]
+
+    def step(self, gradient: Gradient, turn: Turn) -> None:
+        noise, self.noise = self.noise, None
+        if noise is None:
+            super().step(gradient, turn)
+            return
+        arguments = (self.state["m"], self.state["v"], turn, AdamOptions(self.rate), *noise)
+        backend(self.table.device).adam_noised_(self.table, gradient.take(), *arguments)
 
 
 class LazyNoise:
     """Noise that is owed to the rows of one table until they are read; of plain gradient descent alone."""
 
     def __init__(self, table: Tensor, model: Model, axis: Axis, rate: float) -> None:
-        self.table, self.rate = table, rate
-        self.fixed = fixed_columns(model, axis).to(table.device)
-        self.given = torch.zeros(
-            len(table), dtype=torch.int64, device=table.device
-        )  # steps whose noise it has
-        self.steps = 0
-        self.key = torch.zeros(1, dtype=torch.int64, device=table.device)
-        self._next = torch.zeros_like(self.key)
-        self.scale = table.new_zeros(1)
+        self.table = table
+        key, taken = torch.zeros(2, 1, dtype=torch.int64, device=table.device)
+        moves = torch.ones(table.shape[1], dtype=torch.bool)
+        moves[fixed_columns(model, axis)] = False
+        given = taken.new_zeros(len(table))
+        self.debt = Debt(key, table.new_zeros(1), rate, taken, given, moves.to(table.device))
 
-    def aim(self, key: int) -> None:
-        """Have the next step draw by this key."""
-        self._next.fill_(signed(key))
-
-    def owe(self, scale: Tensor) -> None:
+    def owe(self, key: Tensor, scale: Tensor) -> None:
         """One more step has noise: `scale` [1], the same for every step between two calls of `settle_all`."""
-        self.key.copy_(self._next)
-        self.scale.copy_(scale)
-        self.steps += 1
+        self.debt.key.copy_(key)
+        self.debt.scale.copy_(scale)
+        self.debt.taken.add_(1)
 
     def settle(self, rows: Tensor) -> None:
-        """Give these distinct rows what they are owed, by the key of the last step: no row takes it twice."""
-        steps = self.steps - self.given[rows]
-        noise = self.table.new_zeros(len(rows), self.table.shape[1])
-        size = steps.to(self.table.dtype).sqrt() * self.scale * -self.rate
-        backend(self.table.device).add_noise_(noise, self.key, rows, size)
-        if len(self.fixed):
-            noise[:, self.fixed] = 0
-        self.table.index_add_(0, rows, noise)
-        self.given[rows] = self.steps
+        """Give these rows what they are owed, by the key of the last step: no row takes it twice."""
+        backend(self.table.device).settle_(self.table, self.debt, rows)
 
     def settle_all(self) -> None:
         """Before anyone looks at the table."""
-        self.settle(torch.arange(len(self.table), device=self.table.device))
-        self.given.zero_()
-        self.steps = 0
+        backend(self.table.device).settle_(self.table, self.debt)
+        self.debt.given.zero_()
+        self.debt.taken.zero_()
 
 
 class RowSGD(SGD):
@@ -107,8 +111,7 @@ class RowSGD(SGD):
     rows_only = True
 
     def step(self, gradient: Gradient, turn: Turn) -> None:
-        rows, values = backend(self.table.device).touched(self.table, gradient.take())
-        self.table.index_add_(0, rows, values, alpha=-self.rate)
+        backend(self.table.device).sgd_touched_(self.table, gradient.take(), self.rate)
 
 
 def fixed_columns(model: Model, axis: Axis) -> Tensor:
@@ -116,8 +119,3 @@ def fixed_columns(model: Model, axis: Axis) -> Tensor:
     names: Mapping[str, int] = model.blocks[axis]
     flags = [name in model.untrained for name, width in names.items() for _ in range(width)]
     return torch.tensor(flags).nonzero()[:, 0]
-
-
-def signed(key: int) -> int:
-    """A 64-bit key as the int64 of the same bits."""
-    return key - (1 << 64) if key >> 63 else key

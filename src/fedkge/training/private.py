@@ -11,26 +11,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedkge.errors import ConfigError
 from fedkge.graphs.graph import Axis, Graph, Ids, Mask
-from fedkge.models import Side, Tables
+from fedkge.kernels import backend
+from fedkge.models import Gradient, Model, Side, Tables
 from fedkge.privacy import Privacy, Spending
 from fedkge.randomness import generator
 from fedkge.training.cadence import Cadence, interleaved
-from fedkge.training.clipping import Statements, at_once, cut, differentiated
-from fedkge.training.confidential import parted, poisson_batches, shuffled_batches
+from fedkge.training.clipping import Statements, at_once, differentiated
+from fedkge.training.confidential import Sheet, parted, poisson_batches, shuffled_batches
 from fedkge.training.factored import Changes
 from fedkge.training.loop import Training
-from fedkge.training.noise import LazyNoise, Noise, RowSGD, signed
-from fedkge.training.optimizers import OPTIMIZERS
+from fedkge.training.noise import LazyNoise, Noise, NoisyAdam, RowSGD, fixed_columns
+from fedkge.training.optimizers import OPTIMIZERS, Adam, Optimizer
 from fedkge.training.secret import Secret
 from fedkge.training.trainer import Batch, Objective, Penalty, Trainer
 
-SPARE = 6.0  #: standard deviations of a Poisson batch's size that a captured step has place for
+CONFIDENTIAL = "confidential."  #: steps that have optimisers of their own, by strict rules
+SPARE = (2.0, 6.0)  #: standard deviations of a Poisson batch's size that captured steps have places for
 
 
 @dataclass(frozen=True)
@@ -84,33 +85,43 @@ class PrivateTraining(Training):
         corpus, self.closed = parted(site, protection.confidential, seed, knows_all, tables.device)
         plain = tables.companion is None and not penalties and not factored and unconstrained(tables)
         later = privacy.strict and trainer.optimizer == "sgd" and plain
-        super().__init__(trainer, tables, corpus, objective, penalties, factored, captured and not later)
+        super().__init__(trainer, tables, corpus, objective, penalties, factored, captured)
+        self.kind = CONFIDENTIAL if privacy.strict else ""
+        if privacy.strict:
+            for stepper in self.steppers.values():
+                stepper.part(CONFIDENTIAL, privacy.lr or trainer.lr)
         self.lazy = self._owed() if later else {}
         self.noises = {} if later else self._noises()
         self.everyone = torch.ones_like(corpus.sizes, dtype=torch.bool)
         self.clip = tables.entities.new_tensor([privacy.clip or 0.0])
-        self.key = torch.zeros_like(corpus.negative_keys)
-        self.placed = self.clock.new_zeros(0)  # [k] places of a batch, padded where steps are captured
-        self.there = self.clock.new_zeros(1)  # how many of them are the batch
+        expected, most = protection.cadence.expected, len(self.closed.triples)
+        self._sizes = [min(most, int(expected + spare * expected**0.5) + 1) for spare in SPARE]
+        self.sheet = Sheet([*self.lazy, *self.noises], self._sizes[-1], tables.device)
         self._closed_steps = self._steps() if privacy.strict else {}
 
-    def _owed(self) -> dict[Axis, LazyNoise]:
+    def _owed(self) -> dict[str, LazyNoise]:
         """Noise that is added later, and optimisers that leave untouched rows alone."""
         owed = {}
         for axis in Axis:
             table = self.tables.table(axis)
-            self.stepper.optimizers[axis] = RowSGD(table, self.trainer.lr)
+            for own in self.stepper.every.values():
+                own.by_axis[axis] = RowSGD(table, own.by_axis[axis].rate)
             self.tables.gradients[axis].dense = None
-            owed[axis] = LazyNoise(table, self.tables.model, axis, self.trainer.lr)
+            rate = self.stepper.every[CONFIDENTIAL].by_axis[axis].rate
+            owed[str(axis)] = LazyNoise(table, self.tables.model, axis, rate)
         return owed
 
     def _noises(self) -> dict[str, Noise]:
         """One for each table that is trained, by name; of two models that share one, the first has it."""
-        return {
-            f"{prefix}{axis}": Noise(stepper.tables.gradients[axis], stepper.tables.model, axis)
-            for prefix, stepper in self.steppers.items()
-            for axis in stepper.optimizers
-        }
+        noises = {}
+        for prefix, stepper in self.steppers.items():
+            own = stepper.every[self.kind].by_axis
+            for axis, optimizer in own.items():
+                gradient, model, stepping = stepper.tables.gradients[axis], stepper.tables.model, None
+                if self.protection.privacy.strict and adds_noise(optimizer, gradient, model, axis):
+                    stepping = own[axis] = NoisyAdam(gradient.table, optimizer.rate)
+                noises[f"{prefix}{axis}"] = Noise(gradient, model, axis, stepping)
+        return noises
 
     # An epoch
 
@@ -152,35 +163,27 @@ class PrivateTraining(Training):
 
     def _take_closed(self, number: int, chosen: Ids, side: Side, factored: bool) -> None:
         """Put what is random about a confidential step where the step reads it, and take the step."""
-        secret = self.protection.secret
-        self.key.fill_(signed(secret.key(number, "negatives")))
-        for name, noise in self.noises.items():
-            noise.aim(secret.key(number, "noise", name))
-        for axis, lazy in self.lazy.items():
-            lazy.aim(secret.key(number, "noise", str(axis)))
-        size = self._place(chosen)
+        size = self._size(len(chosen))
+        self.sheet.write(self.protection.secret, number, chosen, size)
         step = partial(self._closed_step, factored=factored)
         if self._closed_steps:
             self._closed_steps[factored](step, size, side)
         else:
             step(size, side)
 
-    def _place(self, chosen: Ids) -> int:
-        """Write a batch to memory that captured steps read; the size of the step, padding included."""
-        self.there.fill_(len(chosen))
+    def _size(self, count: int) -> int:
+        """The size of a step on so many statements: padded to one of few sizes where steps are captured."""
         if not self._closed_steps:
-            self.placed = torch.from_numpy(chosen).to(self.clock.device)
-            return len(chosen)
-        expected = self.protection.cadence.expected
-        size = max(len(chosen), len(self.placed), int(expected + SPARE * expected**0.5) + 1)
-        if size > len(self.placed):  # larger than all before, by rare chance: capture anew
-            self.placed, self._closed_steps = self.clock.new_zeros(size), self._steps()
-        self.placed.copy_(torch.from_numpy(np.concatenate((chosen, np.zeros(size - len(chosen), np.int64)))))
-        return size
+            return count
+        if count > self._sizes[-1]:  # larger than all before, by rare chance: the sheet moves, capture anew
+            self._sizes.append(count)
+            self._closed_steps = self._steps()
+        return next(size for size in self._sizes if size >= count)
 
     def _closed_step(self, size: int, side: Side, factored: bool = False) -> None:
-        """One step on the confidential statements that were placed; strict: no host synchronisation."""
-        batch = self._owing(self.closed.batch(self.placed, side, self.trainer.negatives, self.key))
+        """One step on the confidential statements of the sheet; strict: no host synchronisation."""
+        placed, key = self.sheet.placed(size), self.sheet.negatives
+        batch = self._owing(self.closed.batch(placed, side, self.trainer.negatives, key))
         for noise in self.noises.values():
             noise.begin()
         some = at_once(self.tables, batch.index.shape[1])
@@ -189,7 +192,7 @@ class PrivateTraining(Training):
         self._blur(clip, pieces)
         self._penalise(self.everyone)
         for stepper in self.steppers.values():
-            stepper.step(batch, self.everyone, factored)
+            stepper.step(batch, self.everyone, factored, self.kind)
         for noise in self.noises.values():
             noise.end()
 
@@ -197,13 +200,12 @@ class PrivateTraining(Training):
         """Add up the gradients, cut to the norm that is returned [1]; padding counts nothing."""
         if not pieces:
             return self.clip
-        norms = torch.cat([piece.norms() for piece in pieces])
-        percentile = self.protection.privacy.percentile
-        clip = self.clip if percentile is None else _percentile(norms, percentile)
-        real = torch.arange(len(norms), device=norms.device) < self.there
-        factors = torch.where(real, cut(norms, clip), 0.0) / self.protection.cadence.expected
-        losses = torch.where(real, torch.cat([piece.losses for piece in pieces]), 0.0)
-        self.losses += losses.double().sum() / self.there.clamp_min(1)
+        squares, losses = joined([p.squares() for p in pieces]), joined([p.losses for p in pieces])
+        percentile, expected = self.protection.privacy.percentile, self.protection.cadence.expected
+        clip = self.clip if percentile is None else _percentile(squares.sum(0).sqrt(), percentile)
+        kernels = backend(self.tables.device)
+        factors, loss = kernels.shares(squares, losses, clip, self.sheet.there, expected)
+        self.losses += loss
         for piece, own in zip(pieces, factors.split([len(p.losses) for p in pieces]), strict=True):
             piece.release_(own)
         return clip
@@ -211,22 +213,23 @@ class PrivateTraining(Training):
     def _blur(self, clip: Tensor, pieces: Sequence[Statements]) -> None:
         """Add noise: to every row, now or later; by the paper's rules to those that were touched."""
         scale = clip * (self.protection.noise / self.protection.cadence.expected)
-        for lazy in self.lazy.values():
-            lazy.owe(scale)
-        for noise in self.noises.values():
+        for name, lazy in self.lazy.items():
+            lazy.owe(self.sheet.noise(name), scale)
+        for name, noise in self.noises.items():
             touched = None
             if not self.protection.privacy.strict:
                 touched = torch.cat([piece.touched(noise.gradient) for piece in pieces]).unique()
-            noise.add(scale, touched)
+            noise.add(self.sheet.noise(name), scale, touched)
 
     def _batch(self, count: int, side: Side) -> Batch:
         return self._owing(super()._batch(count, side))
 
     def _owing(self, batch: Batch) -> Batch:
         """The same batch, once the rows that it reads have the noise that they are owed."""
-        read = {Axis.ENTITY: (batch.anchor, batch.index.flatten()), Axis.RELATION: (batch.relation,)}
-        for axis, lazy in self.lazy.items():
-            lazy.settle(torch.cat(read[axis]).unique())
+        read = {Axis.ENTITY: [batch.anchor, batch.index.flatten()], Axis.RELATION: [batch.relation]}
+        for axis, rows in read.items():
+            if str(axis) in self.lazy:
+                self.lazy[str(axis)].settle(joined(rows))
         return batch
 
 
@@ -248,6 +251,21 @@ def check_trainer(trainer: Trainer, privacy: Privacy) -> None:
 def unconstrained(tables: Tables) -> bool:
     """Whether the model allows all rows; one that does not moves every row after every step."""
     return all(tables.model.constrain(tables.table(axis)[:1], axis) is None for axis in Axis)
+
+
+def adds_noise(optimizer: Optimizer, gradient: Gradient, model: Model, axis: Axis) -> bool:
+    """Whether an optimiser adds noise where it steps a row: on a GPU, which waits for memory most of a step.
+
+    Not with columns that no step moves.
+    """
+    if gradient.dense is not None or not isinstance(optimizer, Adam) or len(fixed_columns(model, axis)):
+        return False
+    return gradient.table.is_cuda
+
+
+def joined(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors one after another, along their last dimension."""
+    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors), -1)
 
 
 def _percentile(norms: Tensor, percentile: float) -> Tensor:

@@ -12,15 +12,28 @@ from fedkge.kernels import Turn
 from fedkge.models import Gradient, Tables
 from fedkge.training.corpus import Corpus
 from fedkge.training.factored import Changes, Factored
-from fedkge.training.optimizers import OPTIMIZERS, dense
+from fedkge.training.optimizers import OPTIMIZERS, Optimizer, dense
 from fedkge.training.trainer import Batch, Trainer
+
+
+class Optimisers:
+    """One optimiser for each table of a model, and how many steps each site has taken with them."""
+
+    def __init__(self, by_axis: Mapping[Axis, Optimizer], sites: Tensor) -> None:
+        self.by_axis = dict(by_axis)
+        self.steps = torch.zeros_like(sites)  # [s], since the last restart
+
+    def restart(self) -> None:
+        self.steps.zero_()
+        for optimizer in self.by_axis.values():
+            optimizer.restart()
 
 
 class Stepper:
     """Takes the steps of one `Tables`, of one site or of several laid one after another.
 
     Rows that are `factored` can be stepped as factors of their change. A table that another stepper steps
-    already (`lent`) gets its gradient added there.
+    already (`lent`) gets its gradient added there. Steps of another kind can have optimisers of their own.
     """
 
     def __init__(
@@ -32,16 +45,16 @@ class Stepper:
         lent: Stepper | None = None,
     ) -> None:
         self.tables = tables
-        kind, device = OPTIMIZERS[trainer.optimizer], tables.device
+        self.kind, device = OPTIMIZERS[trainer.optimizer], tables.device
+        kind = self.kind
         every = {Axis.ENTITY: corpus.entity_ends, Axis.RELATION: corpus.relation_ends}
         theirs = [a for a in Axis if lent is not None and tables.table(a) is lent.tables.table(a)]
         self.ends = {axis: ends for axis, ends in every.items() if axis not in theirs}
-        self.optimizers = {axis: kind(tables.table(axis), trainer.lr) for axis in self.ends}
+        self.every = {"": self._optimisers(trainer.lr, corpus.sizes)}  # by the kind of step
         factors = kind.from_factors and not tables.model.projects  # a row's gradient is computed to step it
         own = {axis: Gradient(tables.table(axis), kind.rows_only or factors) for axis in self.ends}
         own |= {axis: Gradient(tables.table(axis), False) for axis in factored or ()}
         tables.gradients = own | {axis: lent.tables.gradients[axis] for axis in theirs if lent}
-        self.steps = torch.zeros_like(corpus.sizes)  # [s], since the last restart
         self.owner = {
             axis: torch.searchsorted(ends, torch.arange(int(ends[-1]), device=device), right=True)
             for axis, ends in self.ends.items()
@@ -54,14 +67,27 @@ class Stepper:
             axis for axis in self.ends if tables.model.constrain(tables.table(axis)[:1], axis) is not None
         ]
 
-    def step(self, batch: Batch, active: Tensor, factored: bool = False) -> None:
+    def _optimisers(self, rate: float, sites: Tensor) -> Optimisers:
+        return Optimisers({axis: self.kind(self.tables.table(axis), rate) for axis in self.ends}, sites)
+
+    def part(self, steps: str, rate: float) -> None:
+        """Give steps of that kind optimisers of their own, of the same kind."""
+        self.every[steps] = self._optimisers(rate, self.every[""].steps)
+
+    @property
+    def steps(self) -> Tensor:
+        """How many steps each site has taken [s], of any kind, since the last restart."""
+        return torch.stack([own.steps for own in self.every.values()]).sum(0)
+
+    def step(self, batch: Batch, active: Tensor, factored: bool = False, steps: str = "") -> None:
         """One step of the active sites (bool [s]); no host synchronisation.
 
         With `factored`, rows that have factors follow them; the others step as ever.
         """
-        self.steps += active
-        for axis, optimizer in self.optimizers.items():
-            gradient, turn = self.tables.gradients[axis], Turn(self.ends[axis], self.steps, active)
+        own = self.every[steps]
+        own.steps += active
+        for axis, optimizer in own.by_axis.items():
+            gradient, turn = self.tables.gradients[axis], Turn(self.ends[axis], own.steps, active)
             held = self.factored.get(axis) if factored else None
             if held is None:
                 optimizer.step(gradient, turn)
@@ -71,22 +97,22 @@ class Stepper:
                 held.step(pull, active)
         touched = {Axis.ENTITY: (batch.anchor, batch.index), Axis.RELATION: (batch.relation,)}
         for axis in self._constrained:
-            if self.optimizers[axis].rows_only:
+            if own.by_axis[axis].rows_only:
                 self.tables.constrain_touched_(axis, touched[axis])
             else:
                 self.tables.constrain_(axis, active[self.owner[axis], None])
 
     def restart(self) -> None:
         """Forget the moments, as methods do that make a new optimiser every round."""
-        self.steps.zero_()
-        for optimizer in self.optimizers.values():
-            optimizer.restart()
+        for own in self.every.values():
+            own.restart()
 
     def state(self) -> dict[str, Tensor]:
-        """Everything besides the tables."""
+        """Everything besides the tables: `steps`, and moments whose names begin with their axis."""
         moments = {
-            f"{axis}.{name}": moment
-            for axis, optimizer in self.optimizers.items()
+            f"{axis}.{steps}{name}": moment
+            for steps, own in self.every.items()
+            for axis, optimizer in own.by_axis.items()
             for name, moment in optimizer.state.items()
         }
-        return {**moments, "steps": self.steps}
+        return {**moments, **{f"{steps}steps": own.steps for steps, own in self.every.items()}}

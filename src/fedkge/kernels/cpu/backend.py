@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedkge.kernels import reference
 from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Draw, Similarity, Turn
 from fedkge.kernels.cpu import coding, grouping, losses, noise, norms, optimizers, sampling, similarity
+
+shares = reference.shares
 
 PIECES = 256  #: parts that an optimiser's rows are dealt out in
 
@@ -111,6 +116,9 @@ def add_noise_(out: Tensor, key: Tensor, rows: Tensor, scale: Tensor) -> None:
     noise.add_noise(out.detach().numpy(), word, rows.numpy(), _rows(scale))
 
 
+settle_ = partial(reference.settle_, add_noise_=add_noise_)
+
+
 def order_keys(keys: Tensor, site: Tensor, local: Tensor, clock: tuple[int, int]) -> Tensor:
     out = torch.empty_like(local)
     sampling.order_keys(keys.numpy().view(np.uint64), site.numpy(), local.numpy(), *clock, out.numpy())
@@ -190,6 +198,9 @@ def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: T
     optimizers.adam_whole(*factors, *groups, *tie, *state, *sites, _constants(adam, dtype))
 
 
+adam_noised_ = partial(reference.adam_noised_, add_noise_=add_noise_, adam_whole_=adam_whole_)
+
+
 def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None:
     arrays = [tensor.detach().numpy() for tensor in (table, gradient, squares)]
     scalar = arrays[0].dtype.type
@@ -201,6 +212,9 @@ def sgd_(table: Tensor, gradient: Tensor, turn: Turn, rate: float) -> None:
     arrays = [tensor.detach().numpy() for tensor in (table, gradient)]
     optimizers.sgd(*arrays, _pieces(turn), arrays[0].dtype.type(rate))
     _clear_inactive(arrays[1], turn)
+
+
+sgd_touched_ = partial(reference.sgd_touched_, touched=touched)
 
 
 def quantise(values: Tensor, scale: Tensor, most: int, per_byte: int) -> Tensor:

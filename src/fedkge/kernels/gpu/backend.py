@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from fedkge.kernels import reference
-from fedkge.kernels.base import Adam, Contribution, Similarity, Turn
+from fedkge.kernels.base import Adam, Contribution, Debt, Similarity, Turn
 from fedkge.kernels.gpu import (
     contrasting,
     grouping,
@@ -24,7 +26,7 @@ from fedkge.kernels.gpu.grouping import Groups
 
 quantise, restored = reference.quantise, reference.restored
 uniform = sampling.uniform
-squares, add_noise_ = norms.squares, noise.add_noise_
+squares, shares, add_noise_ = norms.squares, norms.shares, noise.add_noise_
 order_keys = sampling.order_keys
 negatives_ = sampling.negatives_
 
@@ -124,9 +126,33 @@ def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: T
     stepping.adam_whole(_own(table), part, _own(m), _own(v), turn, adam)
 
 
+def adam_noised_(
+    table: Tensor,
+    part: Contribution,
+    m: Tensor,
+    v: Tensor,
+    turn: Turn,
+    adam: Adam,
+    key: Tensor,
+    scale: Tensor,
+) -> None:
+    noisy = (_in(key), _in(scale))
+    stepping.adam_whole(_own(table), part, _own(m), _own(v), turn, adam, noise=noisy)
+
+
 def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None:
     optimizers.adagrad(_own(table), _own(gradient), _own(squares), turn, rate)
 
 
 def sgd_(table: Tensor, gradient: Tensor, turn: Turn, rate: float) -> None:
     optimizers.sgd(_own(table), _own(gradient), turn, rate)
+
+
+def sgd_touched_(table: Tensor, part: Contribution, rate: float) -> None:
+    step = replace(part, d_scores=part.d_scores * -rate, values=part.values * -rate)
+    groups = Groups.of(step, len(table))
+    grouping.add(_own(table), _own(table), step, groups, groups.rows)  # who writes a row alone reads it
+
+
+def settle_(table: Tensor, debt: Debt, rows: Tensor | None = None) -> None:
+    noise.settle_(_own(table), debt, rows)

@@ -1,0 +1,88 @@
+"""What is drawn, in plain torch: Philox's bits, numbers made of them, orders and negatives.
+
+Part of `kernels.reference`.
+"""
+
+from __future__ import annotations
+
+from math import pi
+
+import torch
+from torch import Tensor
+
+from fedkge.kernels.base import Draw
+from fedkge.randomness import MULTIPLIERS, ROUNDS, WEYL
+
+LOW = 0xFFFFFFFF
+
+
+def philox(key: Tensor, counter: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Philox4x32-10 in int64 arithmetic; `key` is a uint64 held in an int64, everything broadcasts."""
+    c0, c1, c2, c3 = torch.broadcast_tensors(*counter)
+    k0, k1 = key & LOW, (key >> 32) & LOW
+    for _ in range(ROUNDS):
+        (high_a, low_a), (high_b, low_b) = _multiply(c0, MULTIPLIERS[0]), _multiply(c2, MULTIPLIERS[1])
+        c0, c1, c2, c3 = high_b ^ c1 ^ k0, low_b, high_a ^ c3 ^ k1, low_a
+        k0, k1 = (k0 + WEYL[0]) & LOW, (k1 + WEYL[1]) & LOW
+    return c0, c1, c2, c3
+
+
+def _multiply(x: Tensor, factor: int) -> tuple[Tensor, Tensor]:
+    """High and low 32 bits of a 32-bit product, without overflowing int64."""
+    low, high = x * (factor & 0xFFFF), x * (factor >> 16)
+    total = low + ((high & 0xFFFF) << 16)
+    return (total >> 32) + (high >> 16), total & LOW
+
+
+def uniform(key: int, keys: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+    """Numbers in [0, 1) `[n, width]`, made of 24 bits each; row i depends on keys[i] alone."""
+    block = torch.arange((width + 3) // 4, device=keys.device)
+    rows = keys[:, None]
+    counter = (block, torch.zeros_like(block), rows & LOW, (rows >> 32) & LOW)
+    bits = torch.stack(philox(_signed(key, keys), counter), -1).flatten(-2)[:, :width]
+    return (bits >> 8).to(dtype) * 2.0**-24
+
+
+def add_noise_(out: Tensor, key: Tensor, rows: Tensor, scale: Tensor) -> None:
+    """Add `scale[i]` times standard normal numbers to row i of `out` [n, w]; they depend on rows[i] alone.
+
+    Box and Muller (1958) on Philox's bits at counters (j // 4, 0, rows[i]) of the `key` (uint64 as int64
+    [1]).
+    """
+    width = out.shape[1]
+    block, ids = torch.arange((width + 3) // 4, device=out.device), rows[:, None]
+    counter = (block, torch.zeros_like(block), ids & LOW, (ids >> 32) & LOW)
+    first, second = [], []
+    for size, turn in (bits := philox(key, counter))[:2], bits[2:]:
+        radius = ((size.double() + 0.5) * 2.0**-32).log().mul(-2).sqrt()
+        angle = turn.double() * (2.0**-31 * pi)
+        first.append(radius * angle.cos())
+        second.append(radius * angle.sin())
+    normal = torch.stack((first[0], second[0], first[1], second[1]), -1).flatten(-2)[:, :width]
+    out += scale[:, None] * normal.to(out.dtype)
+
+
+def _signed(key: int, like: Tensor) -> Tensor:
+    """A 64-bit key as an int64 on the device of `like`."""
+    return torch.tensor(key - (1 << 64) if key >> 63 else key, device=like.device)
+
+
+def order_keys(keys: Tensor, site: Tensor, local: Tensor, clock: tuple[int, int]) -> Tensor:
+    """Numbers whose order shuffles each site's items: the site in the high bits, 48 random bits below."""
+    zero = torch.zeros_like(local)
+    b0, b1, _, _ = philox(keys[site], (local, zero, zero + clock[0], zero + clock[1]))
+    return (site << 48) | ((b1 & 0xFFFF) << 32) | b0
+
+
+def negatives_(index: Tensor, draw: Draw, clock: Tensor) -> None:
+    """Fill index[:, 1:] with negatives, drawn at the counter `clock` [2]."""
+    n = index.shape[1] - 1
+    block = torch.arange((n + 3) // 4, device=index.device)
+    counter = (block, draw.position[:, None], clock[0], clock[1])
+    bits = torch.stack(philox(draw.keys[draw.site][:, None], counter), -1).flatten(-2)[:, :n]
+    answers, size = draw.hi - draw.lo, draw.size[draw.site]
+    free = torch.where(answers < size, answers, 0)  # nothing but answers: filtering is impossible
+    u = bits * (size - free)[:, None] >> 32
+    for i, (lo, count) in enumerate(zip(draw.lo.tolist(), free.tolist(), strict=True)):
+        u[i] += torch.searchsorted(draw.known[lo : lo + count], u[i].clone(), right=True)
+    index[:, 1:] = draw.first[draw.site][:, None] + u
