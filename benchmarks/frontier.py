@@ -43,6 +43,8 @@ What this means for a user:
   more than the paper's private model (40.28 %).
 - `strict` at ε = 10 is above it by more than the spread between seeds, and has a fifth of what no protection
   gains. At ε = 2 nothing is left of that.
+- `paper`, which was not tuned, is far below that line with these settings: its batches are small, its noise
+  is per step, and one Adam divides plain steps by it.
 - An ε of 10 is a weak promise against a strong attacker: see [what it allows](privacy.md#what-is-protected),
   and [what attacks find](attacks.md#membership).
 - `strict` gains by few large batches and a small clip (tried on valid, seed 0: clips of 0.1 to 8, batches of

@@ -11,6 +11,7 @@ from fedkge.reports.run import Run
 
 SEED = "seed"
 METHOD = "method.name"
+MODE = "privacy.mode"  #: what its other options belong to, as those of other parts to their name
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -28,7 +29,7 @@ def swept_keys(runs: Sequence[Run]) -> list[str]:
     """The keys in which runs differ by choice, in the order of their files; never the seed.
 
     An option of a named part (`model.margin`) is compared among runs with the same part (`model.name`): that
-    TransE and RotatE have different margins is no sweep over margins.
+    TransE and RotatE have different margins is no sweep over margins. Privacy is known by its mode.
     """
     tables = [flat(run.config) for run in runs]
     keys = dict.fromkeys(key for table in tables for key in table)
@@ -37,7 +38,8 @@ def swept_keys(runs: Sequence[Run]) -> list[str]:
 
 def _differs(key: str, tables: Sequence[Mapping[str, Any]]) -> bool:
     part = key.rpartition(".")[0]
-    owner = f"{part}.name" if part and key != f"{part}.name" else None
+    owner = MODE if part == MODE.rpartition(".")[0] else f"{part}.name" if part else None
+    owner = None if owner == key else owner
     seen: dict[str, set[str]] = {}
     for table in tables:
         if key in table:
@@ -61,7 +63,7 @@ def spoken(key: str, value: Any, keys: Sequence[str]) -> str:
     if key.endswith(".path"):
         return PurePath(str(value)).name
     plain = valued(value)
-    return plain if key.endswith(".name") else f"{short(key, keys)}={plain}"
+    return plain if key.endswith(".name") or key == MODE else f"{short(key, keys)}={plain}"
 
 
 def valued(value: Any) -> str:
