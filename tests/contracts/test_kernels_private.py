@@ -149,8 +149,8 @@ def test_noise_and_steps_from_factors(
         )
         turn = [torch.tensor(x) for x in ([20], [3], [True])]
         adam = Adam(0.1, epsilon=1e-2)
-        arguments = (Turn(*(x.to(device) for x in turn)), adam, key.to(device), scale.to(device))
-        kernels.adam_noised_(own[0], theirs, *own[1:], *arguments)
+        arguments = (Turn(*(x.to(device) for x in turn)), adam, (key.to(device), scale.to(device)))
+        kernels.adam_whole_(own[0], theirs, *own[1:], *arguments)
         expected = [table.clone(), torch.zeros_like(table), torch.zeros_like(table)]
         reference.adam_(expected[0], total, *expected[1:], Turn(*turn), adam)
         for actual, right in zip(own, expected, strict=True):

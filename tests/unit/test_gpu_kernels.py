@@ -465,7 +465,7 @@ def test_noise_where_a_row_is_stepped(kind: Similarity, width: int, dtype: torch
     for own in (part, replace(part, tie=tie)):
         states = [[start.clone(), torch.zeros_like(start), torch.zeros_like(start)] for _ in range(2)]
         for (table, m, v), kernels in zip(states, (backend, reference), strict=True):
-            kernels.adam_noised_(table, own, m, v, turn, STEADY, key, scale)
+            kernels.adam_whole_(table, own, m, v, turn, STEADY, (key, scale))
         for actual, expected in zip(*states, strict=True):
             torch.testing.assert_close(actual, expected, rtol=2e-5, atol=2e-5)
 

@@ -60,9 +60,6 @@ class Backend(Protocol):
         self, table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam
     ) -> None: ...
     def adam_whole_(
-        self, table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam
-    ) -> None: ...
-    def adam_noised_(
         self,
         table: Tensor,
         part: Contribution,
@@ -70,8 +67,7 @@ class Backend(Protocol):
         v: Tensor,
         turn: Turn,
         adam: Adam,
-        key: Tensor,
-        scale: Tensor,
+        noise: tuple[Tensor, Tensor] | None = None,
     ) -> None: ...
     def adagrad_(self, table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None: ...
     def sgd_(self, table: Tensor, gradient: Tensor, turn: Turn, rate: float) -> None: ...

@@ -185,30 +185,33 @@ def tied(table: Tensor, tie: Tie) -> Tensor:
     return gap * (table - tie.kept) + square * table + product * tie.kept
 
 
-def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
-    """`adam_` of the gradient that `part` stands for."""
-    gradient = torch.zeros_like(table) if part.tie is None else tied(table, part.tie)
-    accumulate_(gradient, table, part)
-    adam_(table, gradient, m, v, turn, adam)
-
-
-def adam_noised_(
+def adam_whole_(
     table: Tensor,
     part: Contribution,
     m: Tensor,
     v: Tensor,
     turn: Turn,
     adam: Adam,
+    noise: tuple[Tensor, Tensor] | None = None,
+) -> None:
+    """`adam_` of the gradient that `part` stands for; with `noise`, as `noised` has it."""
+    part = part if noise is None else noised(table, part, *noise)
+    gradient = torch.zeros_like(table) if part.tie is None else tied(table, part.tie)
+    accumulate_(gradient, table, part)
+    adam_(table, gradient, m, v, turn, adam)
+
+
+def noised(
+    table: Tensor,
+    part: Contribution,
     key: Tensor,
     scale: Tensor,
     add_noise_: Callable[..., None] = add_noise_,
-    adam_whole_: Callable[..., None] = adam_whole_,
-) -> None:
-    """`adam_whole_` with noise on the gradient of every row: scale [1] times what `add_noise_` draws."""
+) -> Contribution:
+    """The same, noise on every row's gradient added: scale [1] times what `add_noise_` draws by key [1]."""
     rows, noise = torch.arange(len(table), device=table.device), torch.zeros_like(table)
     add_noise_(noise, key, rows, scale.expand(len(table)))
-    noisy = replace(part, ids=torch.cat((part.ids, rows)), values=torch.cat((part.values, noise)))
-    adam_whole_(table, noisy, m, v, turn, adam)
+    return replace(part, ids=torch.cat((part.ids, rows)), values=torch.cat((part.values, noise)))
 
 
 def settle_(

@@ -70,11 +70,8 @@ class NoisyAdam(Adam):
 
     def step(self, gradient: Gradient, turn: Turn) -> None:
         noise, self.noise = self.noise, None
-        if noise is None:
-            super().step(gradient, turn)
-            return
-        arguments = (self.state["m"], self.state["v"], turn, AdamOptions(self.rate), *noise)
-        backend(self.table.device).adam_noised_(self.table, gradient.take(), *arguments)
+        arguments = (self.state["m"], self.state["v"], turn, AdamOptions(self.rate), noise)
+        backend(self.table.device).adam_whole_(self.table, gradient.take(), *arguments)
 
 
 class LazyNoise:

@@ -187,7 +187,17 @@ def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn:
     optimizers.adam_touched(*_factors(table, part), *groups, *state, *sites, _constants(adam, dtype))
 
 
-def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
+def adam_whole_(
+    table: Tensor,
+    part: Contribution,
+    m: Tensor,
+    v: Tensor,
+    turn: Turn,
+    adam: Adam,
+    noise: tuple[Tensor, Tensor] | None = None,
+) -> None:
+    if noise is not None:
+        part = reference.noised(table, part, *noise, add_noise_)
     groups = _groups(table, part)
     state = [tensor.detach().numpy() for tensor in (m, v)]
     dtype = state[0].dtype
@@ -196,9 +206,6 @@ def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: T
     tie = map(_rows, none if part.tie is None else (part.tie.kept, part.tie.factors))
     factors = _factors(table, part)
     optimizers.adam_whole(*factors, *groups, *tie, *state, *sites, _constants(adam, dtype))
-
-
-adam_noised_ = partial(reference.adam_noised_, add_noise_=add_noise_, adam_whole_=adam_whole_)
 
 
 def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None:

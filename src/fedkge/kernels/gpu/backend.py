@@ -122,22 +122,17 @@ def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn:
     stepping.adam_touched(_own(table), part, groups, _own(m), _own(v), turn, adam)
 
 
-def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
-    stepping.adam_whole(_own(table), part, _own(m), _own(v), turn, adam)
-
-
-def adam_noised_(
+def adam_whole_(
     table: Tensor,
     part: Contribution,
     m: Tensor,
     v: Tensor,
     turn: Turn,
     adam: Adam,
-    key: Tensor,
-    scale: Tensor,
+    noise: tuple[Tensor, Tensor] | None = None,
 ) -> None:
-    noisy = (_in(key), _in(scale))
-    stepping.adam_whole(_own(table), part, _own(m), _own(v), turn, adam, noise=noisy)
+    drawn = None if noise is None else (_in(noise[0]), _in(noise[1]))
+    stepping.adam_whole(_own(table), part, _own(m), _own(v), turn, adam, noise=drawn)
 
 
 def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None:
