@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -114,6 +115,37 @@ def test_runs_add_up(strict: Path, tmp_path: Path) -> None:
     assert found["together"][0]["epsilon"] == Rdp().epsilon(both, 1e-6)
     assert all(found["together"][0]["epsilon"] > run["sites"][0]["epsilon"] for run in found["runs"])
     assert "All runs together, if sites of one name" in fedkge("privacy", strict, tmp_path / "again").stdout
+
+
+def test_runs_that_do_not_add_up(strict: Path, tmp_path: Path) -> None:
+    """A run without protection, or on other statements, is no zero in a sum."""
+    plain = write_run(tmp_path / "plain", "fede", sites=SITES)
+    found = answer("privacy", strict, plain)
+    assert found["together"] == []
+    assert "plain trained on confidential statements without protection" in found["not_together"]
+    pooled = private_run(tmp_path / "pooled", STRICT, Release(Gaussian(1.2), Poisson(0.01), 50))
+    config = (pooled / "config.toml").read_text()
+    (pooled / "config.toml").write_text(config.replace('name = "fede"', 'name = "collective"'))
+    assert "some runs pool all graphs" in answer("privacy", strict, pooled)["not_together"]
+    other = private_run(tmp_path / "other", STRICT, Release(Gaussian(1.2), Poisson(0.01), 50))
+    summary = json.loads((other / "summary.json").read_text())
+    summary["sites"]["north"]["digest"] = "another"
+    (other / "summary.json").write_text(json.dumps(summary))
+    shown = fedkge("privacy", strict, other).stdout
+    assert "Not added up: north had other statements" in shown
+    assert "All runs together" not in shown
+
+
+def test_a_ledger_that_lost_lines_is_an_error(strict: Path) -> None:
+    summary = json.loads((strict / "summary.json").read_text())
+    summary["privacy"] = answer("privacy", strict)["runs"][0]["sites"]
+    (strict / "summary.json").write_text(json.dumps(summary))
+    assert fedkge("privacy", strict).exit_code == 0
+    lines = (strict / "ledger.jsonl").read_text().splitlines(keepends=True)
+    (strict / "ledger.jsonl").write_text("".join(lines[:-1]))
+    assert "250 releases of site 'north', while the run made 300" in refused("privacy", strict)
+    (strict / "ledger.jsonl").unlink()
+    assert "0 releases of site 'north'" in refused("privacy", strict)
 
 
 def test_a_damaged_ledger_is_an_error(strict: Path) -> None:

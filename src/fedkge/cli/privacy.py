@@ -31,15 +31,17 @@ def privacy(
     """Say whose data a run protects, against whom and how much, and draw ε over epochs."""
     with command():
         from fedkge.reports.load import load_runs
-        from fedkge.reports.privacy import spent, together
+        from fedkge.reports.privacy import not_together, spent, together
 
         loaded = load_runs(runs)
         found = [spent(run, delta, accountant) for run in loaded]
         pages = [_write(run, one) for run, one in zip(loaded, found, strict=True)]
         known = {account.delta for one in found for account in one.accounts}
-        sums = together(found, max(known), accountant) if len(loaded) > 1 and known else []
+        several = len(loaded) > 1 and bool(known)
+        reason = not_together(loaded, found) if several else None
+        sums = together(found, max(known), accountant) if several and reason is None else []
         if json:
-            _print_json(loaded, found, pages, sums)
+            _print_json(loaded, found, pages, sums, reason)
             return
         for run, one, page in zip(loaded, found, pages, strict=True):
             if one.accounts:
@@ -50,6 +52,8 @@ def privacy(
         if sums:
             title = "All runs together, if sites of one name hold the same confidential statements"
             show([_row(account) for account in sums], False, title)
+        if reason is not None:
+            print(reason)
 
 
 def _row(account: Account) -> dict[str, Any]:
@@ -77,7 +81,9 @@ def _write(run: Run, found: Spent) -> Path | None:
     return run.path / PAGE
 
 
-def _print_json(runs: list[Run], found: list[Spent], pages: list[Path | None], sums: list[Account]) -> None:
+def _print_json(
+    runs: list[Run], found: list[Spent], pages: list[Path | None], sums: list[Account], reason: str | None
+) -> None:
     plain = [
         {
             "run": str(run.path),
@@ -88,5 +94,5 @@ def _print_json(runs: list[Run], found: list[Spent], pages: list[Path | None], s
         }
         for run, one, page in zip(runs, found, pages, strict=True)
     ]
-    whole = {"runs": plain, "together": [account.plain() for account in sums]}
+    whole = {"runs": plain, "together": [account.plain() for account in sums], "not_together": reason}
     print(json.dumps(whole, indent=2, ensure_ascii=False))

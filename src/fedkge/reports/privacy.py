@@ -25,7 +25,7 @@ from fedkge.reports.canvas import Canvas
 from fedkge.reports.figure import Figure
 from fedkge.reports.lines import Line, Point, Scale, coloured, line_figure
 from fedkge.reports.markup import Column, count, table, words
-from fedkge.reports.run import Run
+from fedkge.reports.run import POOLED, Run
 
 LINES = 8  #: sites that get a line of their own; of more, those that have spent most
 COLUMNS = (
@@ -68,6 +68,7 @@ def spent(run: Run, delta: float | None = None, accountant: str | None = None) -
     except ConfigError as error:
         raise DataError(f"{config}: {error}") from None
     entries = read_ledger(run.path / LEDGER)
+    _check_whole(run, entries)
     if not entries:
         return Spent(given.mode, entries, [])
     delta = given.delta if delta is None else delta
@@ -76,9 +77,44 @@ def spent(run: Run, delta: float | None = None, accountant: str | None = None) -
     return Spent(given.mode, entries, accounts(entries, delta, accountant or given.accountant))
 
 
+def _check_whole(run: Run, entries: Sequence[Entry]) -> None:
+    """A run that has ended knows how many releases it made: a ledger with fewer has lost some."""
+    for account in (run.summary or {}).get("privacy", []):
+        kept = sum(entry.release.count for entry in entries if entry.site == account["site"])
+        if kept < account["releases"]:
+            raise DataError(
+                f"{run.path / LEDGER}: {kept:,} releases of site {account['site']!r}, while the run made "
+                f"{account['releases']:,}: lines are missing, what was spent is not known; restore the file"
+            )
+
+
 def together(runs: Sequence[Spent], delta: float, accountant: str | None = None) -> list[Account]:
     """What several runs on the same confidential statements cost: sites of one name are one site."""
     return accounts([entry for run in runs for entry in run.entries], delta, accountant)
+
+
+def not_together(runs: Sequence[Run], found: Sequence[Spent]) -> str | None:
+    """Why runs cannot be added up, if they cannot."""
+    open_ = [run.name for run, one in zip(runs, found, strict=True) if one.mode == "off"]
+    if open_:
+        return (
+            f"Not added up: {', '.join(open_)} trained on confidential statements without protection "
+            "(privacy.mode is off). Whoever sees that run needs no other: there is no guarantee."
+        )
+    pooled = {run.method == POOLED for run in runs}
+    if len(pooled) > 1:
+        return "Not added up: some runs pool all graphs, so that what they spent is every site's."
+    known: dict[str, set[str]] = {}
+    for run in runs:
+        for site, of in (run.summary or {}).get("sites", {}).items():
+            known.setdefault(site, set()).add(str(of.get("digest")))
+    others = [site for site, digests in known.items() if len(digests) > 1]
+    if others:
+        return (
+            f"Not added up: {', '.join(others)} had other statements, or others of them confidential, in "
+            "some of the runs: what one protects another may have trained on openly."
+        )
+    return None
 
 
 def epsilon_figure(found: Spent) -> Figure:
