@@ -44,7 +44,7 @@ def test_a_run_with_a_ledger(strict: Path) -> None:
         "epsilon": epsilon,
         "delta": 1e-6,
         "unit": "statement",
-        "neighbours": "add-or-remove-one",
+        "neighbours": "zero-out-one",
         "accountant": "rdp",
         "guarantee": "formal",
         "releases": 300,
@@ -67,7 +67,7 @@ def test_for_people(strict: Path) -> None:
         assert said in shown.stdout
     for line in shown.stdout.splitlines():
         if line.startswith(SITES):
-            assert "unit: one confidential statement; neighbours: add or remove one; accountant: " in line
+            assert "unit: one confidential statement; neighbours: zero out one; accountant: " in line
 
 
 def test_another_delta_and_accountant(strict: Path) -> None:

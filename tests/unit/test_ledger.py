@@ -55,7 +55,7 @@ def test_holds_mechanism_unit_sampling_and_noise(path: Path) -> None:
         "count": 20,
         "purpose": "training",
         "unit": "statement",
-        "neighbours": "add-or-remove-one",
+        "neighbours": "zero-out-one",
         "after": "",
     }
 
@@ -172,7 +172,7 @@ def test_a_checkpoint_knows_a_ledger_that_lost_its_end(path: Path) -> None:
         ('"noise": 1.1', '"noise": -1.1', "mechanism.noise: expected a number of at least 0, got -1.1"),
         ('"rate": 0.01', '"rate": 1.01', "sampling.rate: expected above 0 and at most 1, got 1.01"),
         ('"statement"', '"site"', "unit: expected one of 'statement', got 'site'"),
-        ('"add-or-remove-one"', '"replace-one"', "neighbours: expected one of"),
+        ('"zero-out-one"', '"replace-one"', "neighbours: expected one of"),
         ('"count": 20', '"count": 0', "count: expected at least 1, got 0"),
         ('"epoch": 1', '"epoch": "one"', "epoch: expected int, got 'one'"),
         ('"purpose"', '"porpoise"', "porpoise: no such option; did you mean 'purpose'"),

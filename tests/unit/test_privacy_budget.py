@@ -226,6 +226,7 @@ STRICT = {"mode": "strict", "epsilon": 2, "delta": 1e-6}
         (STRICT | {"clip": 0}, "privacy.clip: expected a number above 0, got 0.0"),
         (STRICT | {"clip": -1.5}, "privacy.clip: expected a number above 0, got -1.5"),
         (STRICT | {"noise": 0}, "privacy.noise: expected a number above 0"),
+        (STRICT | {"noise": 1e-300}, "privacy.noise: 1e-300 protects nobody; expected at least 0.01"),
         (STRICT | {"lr": 0}, "privacy.lr: expected a number above 0"),
         (STRICT | {"mode": "paper", "lr": 0.1}, "privacy.lr: by the paper's rules all steps have one"),
         (STRICT | {"percentile": 20}, "privacy.percentile: gradient norms are private"),

@@ -21,7 +21,7 @@ def account(*releases: Release, epsilon: float = 2.0) -> Account:
 
 def test_epsilon_is_printed_with_all_it_means() -> None:
     assert headline(account(STEPS)) == (
-        "north: ε = 2 at δ = 1e-06 (unit: one confidential statement; neighbours: add or remove one; "
+        "north: ε = 2 at δ = 1e-06 (unit: one confidential statement; neighbours: zero out one; "
         "accountant: privacy loss distributions (PLD); guarantee: formal)"
     )
 

@@ -28,7 +28,7 @@ def account(site: str, epsilon: float, guarantee: str = "formal", delta: float =
         "epsilon": epsilon,
         "delta": delta,
         "unit": "statement",
-        "neighbours": "add-or-remove-one",
+        "neighbours": "zero-out-one",
         "accountant": "pld" if guarantee == "formal" else "rdp-paper",
         "guarantee": guarantee,
         "releases": 120,

@@ -12,6 +12,7 @@ from fedkge.privacy.budget import Budget
 from fedkge.privacy.releases import Gaussian, Poisson, Release, Shuffled, TouchedRows
 
 CLIP, PERCENTILE = 1.0, 20.0
+LEAST = 0.01  #: noise multiplier; accountants cannot count far less
 UNUSED = (
     "epsilon",
     "delta",
@@ -68,6 +69,8 @@ class Privacy:
             value = getattr(self, name)
             if value is not None and not 0 < value < inf:  # NaN is neither
                 raise ConfigError(f"{name}: expected a number above 0, got {value}")
+        if self.noise is not None and self.noise < LEAST:
+            raise ConfigError(f"noise: {self.noise:g} protects nobody; expected at least {LEAST:g}")
         if self.batch_size is not None and self.batch_size < 1:
             raise ConfigError(f"batch_size: expected at least 1, got {self.batch_size}")
         if self.epsilon is None and self.noise is None:

@@ -123,7 +123,7 @@ class Release:
     count: int = 1
     purpose: Literal["training", "upload"] = "training"  #: a gradient step, or numbers sent beside the rows
     unit: Literal["statement"] = "statement"  #: what is protected: one confidential statement
-    neighbours: Literal["add-or-remove-one"] = "add-or-remove-one"  #: graphs that must look alike
+    neighbours: Literal["zero-out-one"] = "zero-out-one"  #: graphs that must look alike
 
     def __post_init__(self) -> None:
         if self.count < 1:

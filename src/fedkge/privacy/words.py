@@ -43,9 +43,11 @@ def _guarantee(accounts: Sequence[Account]) -> list[str]:
         f"accuses {FALSE_ALARMS:.0%} of other statements finds at most {most_found(worst):.1%} of the true "
         f"ones{'; at the other sites fewer' * (len(accounts) > 1)}.",
         _assumptions(accounts),
-        "Not protected: unrestricted statements; that an entity or relation exists; what follows from "
-        "unrestricted statements. k statements about one person together have up to k·ε, and a larger δ. A "
-        "statement that several sites hold is released by each: add their ε.",
+        "Not protected: unrestricted statements; how many confidential ones there are; that an entity or "
+        "relation exists; what follows from unrestricted statements; losses and metrics in run.jsonl, "
+        "summary.json and report.html, which a site measures with all it knows, for itself. k statements "
+        "about one person together have up to k·ε, and a larger δ. A statement that several sites hold is "
+        "released by each: add their ε.",
     ]
 
 
@@ -87,7 +89,7 @@ def unprotected(mode: str) -> list[str]:
     if mode == "u-only":
         return [
             "Confidential statements were not used (privacy.mode is u-only): nothing that left the sites "
-            "depends on them, ε = 0 (unit: one confidential statement; neighbours: add or remove one).",
+            "depends on them, ε = 0 (unit: one confidential statement; neighbours: zero out one).",
             "Assuming: entities and relations are public, also those that only confidential statements name. "
             "Unrestricted statements are not protected.",
         ]
