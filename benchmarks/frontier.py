@@ -39,16 +39,16 @@ MEANING = """
 What this means for a user:
 
 - Leaving confidential statements out costs no privacy, and is the line to beat. Train it well first: with the
-  paper's settings (examples/dpkge-2022-fb15k237-transe-u-only.toml, 60 rounds) it reaches 28.9 %, with these
-  more than the paper's private model (40.28 %).
+  paper's settings (examples/dpkge-2022-fb15k237-transe-u-only.toml) it reaches 29.3 %, with these more than
+  the paper's private model (40.28 %).
 - `strict` at ε = 10 is above it by more than the spread between seeds, and has a fifth of what no protection
-  gains. At ε = 2 nothing is left of that.
+  gains (one seed). At ε = 2 it is within that spread (one seed).
 - `paper`, which was not tuned, is far below that line with these settings: its batches are small, its noise
   is per step, and one Adam divides plain steps by it.
 - An ε of 10 is a weak promise against a strong attacker: see [what it allows](privacy.md#what-is-protected),
   and [what attacks find](attacks.md#membership).
-- `strict` gains by few large batches and a small clip (tried on valid, seed 0: clips of 0.1 to 8, batches of
-  8,192 to 130,000, rates of 1e-3 to 5e-2). No ε covers such choices: make them on data that is not
+- `strict` gains by few large batches and a small clip (tried on valid, seed 0, 30 rounds: clips of 0.1 to 3,
+  batches of 8,192 to 130,000, rates of 1e-3 to 5e-2). No ε covers such choices: make them on data that is not
   confidential.
 """
 

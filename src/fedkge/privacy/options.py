@@ -13,17 +13,6 @@ from fedkge.privacy.releases import Gaussian, Poisson, Release, Shuffled, Touche
 
 CLIP, PERCENTILE = 1.0, 20.0
 LEAST = 0.01  #: noise multiplier; accountants cannot count far less
-UNUSED = (
-    "epsilon",
-    "delta",
-    "noise",
-    "clip",
-    "percentile",
-    "accountant",
-    "batch_size",
-    "lr",
-    "rules",
-)  #: without noise
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def _assumptions(accounts: Sequence[Account]) -> str:
         )
     if Everything in samplings:
         found.append("some releases use all statements and gain nothing from sampling")
-    found.append("noise in floating point is taken for true Gaussian noise")
+    found.append("norms and noise in floating point are taken for exact ones")
     return "Assuming: " + "; ".join(found) + "."
 
 

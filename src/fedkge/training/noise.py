@@ -62,7 +62,7 @@ class Noise:
 
 
 class NoisyAdam(Adam):
-    """Adam whose next step has `noise`, if any, on every row's gradient: none of the table's size exists."""
+    """Adam whose next step has `noise` on every row's gradient: none of the table's size exists."""
 
     def __init__(self, table: Tensor, rate: float) -> None:
         super().__init__(table, rate)

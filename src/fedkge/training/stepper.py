@@ -45,8 +45,8 @@ class Stepper:
         lent: Stepper | None = None,
     ) -> None:
         self.tables = tables
-        self.kind, device = OPTIMIZERS[trainer.optimizer], tables.device
-        kind = self.kind
+        kind = self.kind = OPTIMIZERS[trainer.optimizer]
+        device = tables.device
         every = {Axis.ENTITY: corpus.entity_ends, Axis.RELATION: corpus.relation_ends}
         theirs = [a for a in Axis if lent is not None and tables.table(a) is lent.tables.table(a)]
         self.ends = {axis: ends for axis, ends in every.items() if axis not in theirs}
