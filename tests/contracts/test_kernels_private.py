@@ -73,6 +73,42 @@ def test_equal_coordinates_never_make_a_norm_too_small(
     assert (found >= reference.squares(table, part) * (1 - 1e-5)).all()
 
 
+@pytest.mark.parametrize("kind", Similarity)
+def test_a_norm_bounds_what_rounding_leaves_of_terms_that_cancel(
+    kernels: Backend, device: torch.device, kind: Similarity
+) -> None:
+    b, n, width = 40, 65, 8
+    random = torch.Generator().manual_seed(5)
+    table = 1e4 * torch.randn(b, width, generator=random)
+    query, own = 1e4 * torch.randn(b, width, generator=random), torch.arange(b)
+    index = own[:, None].expand(b, n).contiguous()  # all candidates are one row, and the anchor
+    d_scores = torch.randn(b, n, generator=random)
+    d_scores[:, -1] -= d_scores.sum(-1)
+    scores = reference.forward(kind, query, table, index)
+    part = Contribution(kind, query, index, scores, d_scores, own, 1e-9 * torch.randn(b, width))
+    formed = torch.zeros(b, width, device=device)
+    kernels.accumulate_(formed, table.to(device), moved(part, device))
+    squares = kernels.squares(table.to(device), moved(part, device))
+    exact = reference.touched(table.double(), doubled(part))[1].norm(dim=-1)
+    assert (formed.norm(dim=-1).cpu() > 1.1 * exact).any(), "rounding alone makes some longer"
+    assert (squares.sqrt() >= formed.norm(dim=-1)).all()
+
+
+def doubled(part: Contribution) -> Contribution:
+    query, scores, d_scores, values = (
+        x.double() for x in (part.query, part.scores, part.d_scores, part.values)
+    )
+    return Contribution(part.kind, query, part.index, scores, d_scores, part.ids, values)
+
+
+@pytest.mark.parametrize("square", [float("inf"), float("nan")])
+def test_what_is_not_finite_has_no_share(kernels: Backend, device: torch.device, square: float) -> None:
+    squares = torch.tensor([[1.0, square, 4.0], [0.0, 1.0, 0.0]], device=device)
+    losses, clip, there = torch.ones(3), torch.ones(1), torch.tensor([3])
+    factors, _ = kernels.shares(squares, *(x.to(device) for x in (losses, clip, there)), 1.0)
+    assert factors.tolist() == pytest.approx([1.0, 0.0, 0.5])
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("tables", "b", "there"), [(1, 1, 1), (2, 7, 5), (4, 1500, 1300), (2, 3, 0)])
 def test_shares_cut_norms_and_leave_padding_out(

@@ -121,6 +121,25 @@ def test_gradients_that_are_formed_are_formed_some_at_a_time(monkeypatch: pytest
     assert torch.allclose(whole.norms(), expected)
 
 
+@pytest.mark.parametrize("name", ["transe", "distmult", "transr"])
+def test_a_statement_whose_gradient_overflows_adds_nothing(name: str) -> None:
+    tables, batch = tables_of(name), batch_of(Side.TAIL)
+    for axis in Axis:
+        setattr(
+            tables, {Axis.ENTITY: "entities", Axis.RELATION: "relations"}[axis], tables.table(axis).float()
+        )
+    tables.relations[1] = 1e38
+    trained(tables)
+    statements = differentiated(tables, Trainer().objective, batch)
+    norms = statements.norms()
+    assert not norms.isfinite().all()
+    assert norms.isfinite().any()
+    statements.release_(cut(norms, 1.0))
+    for gradient in tables.gradients.values():
+        assert gradient.dense.isfinite().all()
+        assert gradient.dense.any()
+
+
 def test_no_gradient_is_not_cut() -> None:
     assert cut(torch.zeros(3), 0.5).tolist() == [1.0, 1.0, 1.0]
     assert torch.allclose(cut(torch.tensor([0.1, 0.5, 5.0]), 0.5), torch.tensor([1.0, 1.0, 0.1]))

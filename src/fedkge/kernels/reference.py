@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedkge.kernels import sampling
+from fedkge.kernels import rounding, sampling
 from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Debt, Similarity, Tie, Turn
 
 philox, uniform, add_noise_ = sampling.philox, sampling.uniform, sampling.add_noise_
@@ -74,10 +74,16 @@ def squares(table: Tensor, part: Contribution) -> Tensor:
 
     Statement i has row i of the queries and candidates, and where there are `ids` [b] the i-th of the values.
     A coordinate in which query and candidate are equal has no gradient; a backend may count it as if it had
-    one, unless all are equal: what is clipped by the norm is then clipped a little more.
+    one, unless all are equal: what is clipped by the norm is then clipped a little more. What rounding can
+    add to a gradient is counted in.
     """
-    found = [torch.stack([touched(table, _one(part, i))[1].square().sum()]) for i in range(len(part.query))]
+    found = [torch.stack([_square(table, _one(part, i))]) for i in range(len(part.query))]
     return torch.cat([table.new_empty(0), *found])
+
+
+def _square(table: Tensor, part: Contribution) -> Tensor:
+    terms = rounding.lengths(part).sum() + part.values.norm(dim=-1).sum()
+    return (touched(table, part)[1].norm() + rounding.relative(table, part.index.shape[1]) * terms).square()
 
 
 def _one(part: Contribution, i: int) -> Contribution:
@@ -87,8 +93,9 @@ def _one(part: Contribution, i: int) -> Contribution:
 
 
 def cut(norms: Tensor, clip: Tensor | float) -> Tensor:
-    """Factors [b] that make each norm at most `clip`: min(1, clip / norm)."""
-    return (clip / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1.0)
+    """Factors [b] that make each norm at most `clip`: min(1, clip / norm), and 0 of what is not finite."""
+    factors = (clip / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1.0)
+    return torch.where(norms.isfinite(), factors, 0.0)
 
 
 def shares(

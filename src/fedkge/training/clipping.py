@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedkge.kernels import Contribution, backend
+from fedkge.kernels import Contribution, backend, rounding
 from fedkge.models import Gradient, Side, Tables
 from fedkge.models.tables import CHUNK
 from fedkge.training.trainer import Batch, Objective
@@ -40,7 +40,7 @@ class Caught(Gradient):
             whole = replace(pairs[0], ids=ids, values=values)
             return backend(self.table.device).squares(self.table, whole)
         if not pairs and own == [1]:
-            return rows[0].values.square().sum(-1)
+            return ((1 + rounding.relative(self.table, 1)) * rows[0].values.norm(dim=-1)).square()
         return self._formed()
 
     def touched(self) -> Tensor:
@@ -50,13 +50,16 @@ class Caught(Gradient):
         ).unique()
 
     def release_(self, factors: Tensor) -> None:
-        """Add every statement's gradient times its factor [b] to the real one."""
+        """Add every statement's gradient times its factor [b] to the real one; nothing where that is 0."""
+        none = (factors == 0)[:, None]
         for part in self._pairs:
-            self.real.add(replace(part, d_scores=part.d_scores * factors[:, None]))
+            query = part.query.masked_fill(none, 0.0)
+            d_scores = (part.d_scores * factors[:, None]).masked_fill_(none, 0.0)
+            self.real.add(replace(part, query=query, d_scores=d_scores))
         for part in self._rows:
             k = self._per_statement(part)
-            each = factors if k == 1 else factors.repeat_interleave(k)
-            self.real.add(replace(part, values=part.values * each[:, None]))
+            each, gone = (x if k == 1 else x.repeat_interleave(k, 0) for x in (factors[:, None], none))
+            self.real.add(replace(part, values=(part.values * each).masked_fill_(gone, 0.0)))
 
     @property
     def _pairs(self) -> list[Contribution]:
@@ -88,7 +91,10 @@ class Caught(Gradient):
         rows += sum(self._per_statement(part) for part in self._rows)
         some = max(1, CHUNK // max(1, rows * width))
         pieces = torch.arange(self.size, device=self.table.device).split(some)
-        return torch.cat([self._formed_some(int(piece[0]), len(piece)) for piece in pieces])
+        squares = torch.cat([self._formed_some(int(piece[0]), len(piece)) for piece in pieces])
+        terms = sum(rounding.lengths(part) for part in self._pairs)
+        terms = terms + sum(part.values.norm(dim=-1).view(self.size, -1).sum(-1) for part in self._rows)
+        return (squares.sqrt() + 2 * rounding.relative(self.table, rows) * terms).square()
 
     def _formed_some(self, first: int, count: int) -> Tensor:
         """Rows of a statement are told from those of another by its number: `statement * rows + row`."""

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedkge.kernels import reference
+from fedkge.kernels import reference, rounding
 from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Draw, Similarity, Turn
 from fedkge.kernels.cpu import coding, grouping, losses, noise, norms, optimizers, sampling, similarity
 
@@ -74,7 +74,8 @@ def _factors(table: Tensor, part: Contribution) -> tuple[object, ...]:
 def squares(table: Tensor, part: Contribution) -> Tensor:
     out = torch.empty(len(part.query), dtype=table.dtype)
     arrays = (part.query, table, part.index, part.scores, part.d_scores, part.ids, part.values)
-    norms.squares(int(part.kind), *map(_rows, arrays), out.numpy())
+    error = rounding.relative(table, part.index.shape[1])
+    norms.squares(int(part.kind), *map(_rows, arrays), error, out.numpy())
     return out
 
 

@@ -18,13 +18,14 @@ MIX = np.uint64(0x9E3779B97F4A7C15)
 
 @inline()
 def _merged(index, scores, d_scores, nothing, shift, keys, sums):
-    """The sum over distinct rows of (the sum of a row's d_scores) squared; `keys` and `sums` are the table.
+    """The sum over distinct rows of (the sum of a row's d_scores) squared, and of their sizes.
 
     Where a similarity is at its top (`nothing`: that of zero distance), it has no direction and counts 0.
+    `keys` and `sums` are the hash table.
     """
     mask = keys.shape[0] - 1
     keys[:] = EMPTY
-    total = 0.0
+    total, sizes = 0.0, 0.0
     for j in range(index.shape[0]):
         row = index[j]
         place = np.int64((np.uint64(row) * MIX) >> shift)
@@ -37,7 +38,8 @@ def _merged(index, scores, d_scores, nothing, shift, keys, sums):
             before = sums[place]
             sums[place] = before + d_scores[j]
             total += (sums[place] - before) * (sums[place] + before)
-    return total
+            sizes += abs(d_scores[j])
+    return total, sizes
 
 
 @inline()
@@ -78,8 +80,8 @@ def _along(kind, q, e, values):
 
 
 @parallel()
-def squares(kind, query, table, index, scores, d_scores, ids, values, out):
-    """`kernels.reference.squares`; `ids` [b] and `values` [b, w], or none of both."""
+def squares(kind, query, table, index, scores, d_scores, ids, values, error, out):
+    """`kernels.reference.squares`; `ids` [b] and `values` [b, w], or none of both; `error` of a term."""
     b, n = index.shape
     width = query.shape[1]
     bits = 1
@@ -101,11 +103,15 @@ def squares(kind, query, table, index, scores, d_scores, ids, values, out):
                 length = width
             elif kind != L2:
                 length = width // 2
-            total = length * _merged(index[i], scores[i], d_scores[i], nothing, shift, keys, sums)
+            merged, sizes = _merged(index[i], scores[i], d_scores[i], nothing, shift, keys, sums)
+            total, terms = length * merged, np.sqrt(length) * sizes
             if ids.shape[0]:
+                own = 0.0
                 for k in range(width):
-                    total += values[i, k] * values[i, k]
+                    own += values[i, k] * values[i, k]
+                total, terms = total + own, terms + np.sqrt(own)
                 both = _found(ids[i], shift, keys, sums)
                 if both != 0:
                     total += 2 * both * _along(kind, q, table[ids[i]], values[i])
-            out[i] = max(total, 0.0)
+            longest = np.sqrt(max(total, 0.0)) + error * terms
+            out[i] = longest * longest

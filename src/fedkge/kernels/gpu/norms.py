@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fedkge.kernels import rounding
 from fedkge.kernels.base import Contribution
 from fedkge.kernels.gpu.launch import Tiles, launch
 from fedkge.kernels.gpu.similarity import DOT, L1, L2, MODULUS
@@ -70,6 +71,7 @@ def _squares(
     ids,  # [b] if ANCHORED
     values,  # [b, WIDTH] if ANCHORED
     n,
+    error: tl.float64,
     ANCHORED: tl.constexpr,
     KIND: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -84,6 +86,7 @@ def _squares(
         anchor = tl.load(ids + i)
     merged = tl.zeros((BLOCK,), tl.float64)
     both = tl.zeros((BLOCK,), tl.float64)  # of the candidates that are the anchor
+    sizes = tl.zeros((BLOCK,), table.dtype.element_ty)
     for start in range(0, n, BLOCK):
         row, slope = _candidates(index, scores, d_scores, i * n, start + lane, n, KIND)
         same = tl.zeros((BLOCK, BLOCK), table.dtype.element_ty)
@@ -92,6 +95,7 @@ def _squares(
             pull = tl.where(other > start, 2 * pull, pull)  # two blocks meet once for both orders
             same += tl.where(row[:, None] == twin[None, :], pull[None, :], 0.0)
         merged += slope.to(tl.float64) * tl.sum(same, 1).to(tl.float64)
+        sizes += tl.abs(slope)
         both += tl.where(row == anchor.to(tl.int32), slope, 0.0).to(tl.float64)
     crossed = 2 * tl.sum(both, 0)
     reach = tl.where(crossed == 0, 0, SPAN)  # an anchor that is no candidate need not be read
@@ -123,14 +127,17 @@ def _squares(
         size += 1
     elif KIND == MODULUS:
         size += SPAN
-    total = size * tl.sum(merged, 0) + tl.sum(own, 0)
+    anchors = tl.sum(own, 0)
+    total = size * tl.sum(merged, 0) + anchors
+    terms = tl.sqrt(size) * tl.sum(sizes, 0).to(tl.float64) + tl.sqrt(anchors)
     if ANCHORED:
         towards = tl.sum(along, 0)
         if KIND == L2:
             gap = tl.sum(gaps, 0)
             towards = tl.where(gap > 0, towards / tl.sqrt(tl.where(gap > 0, gap, 1.0)), 0.0)
         total += crossed * towards
-    tl.store(out + i, tl.where(total < 0, 0.0, total).to(out.dtype.element_ty))
+    longest = tl.sqrt(tl.where(total < 0, 0.0, total)) + error * terms
+    tl.store(out + i, (longest * longest).to(out.dtype.element_ty))
 
 
 def squares(table: Tensor, part: Contribution, paired: int = PAIRED) -> Tensor:
@@ -141,7 +148,8 @@ def squares(table: Tensor, part: Contribution, paired: int = PAIRED) -> Tensor:
     shape |= {"BLOCK": block, "num_warps": max(1, block * block // 1024)}
     factors = (part.query, table, part.index, part.scores, part.d_scores, part.ids, part.values)
     arrays = (tensor.detach().contiguous() for tensor in factors)
-    launch(_squares, (b,), out, *arrays, n, ANCHORED=len(part.ids) > 0, **shape)
+    error = rounding.relative(table, n)
+    launch(_squares, (b,), out, *arrays, n, error, ANCHORED=len(part.ids) > 0, **shape)
     return out
 
 
@@ -170,7 +178,8 @@ def _shares(
             square += tl.load(squares + table * b + i, mask=mask, other=0.0)
         norm = tl.sqrt(square)
         share = most / tl.where(norm < TINY, TINY, norm)
-        share = tl.where(share > 1, 1.0, share) / tl.cast(expected, dtype)  # NaN stays what it is
+        share = tl.where(share > 1, 1.0, share) / tl.cast(expected, dtype)
+        share = tl.where(square < float("inf"), share, 0.0)  # also of NaN
         tl.store(factors + i, tl.where(i < count, share, 0.0), mask=mask)
         total += tl.where(i < count, tl.load(losses + i, mask=mask, other=0.0), 0.0).to(tl.float64)
     tl.store(loss, tl.sum(total, 0) / tl.maximum(count, 1).to(tl.float64))
