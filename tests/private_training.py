@@ -84,6 +84,9 @@ def canary_run(
     """How the canary's relation row has moved, and how much better the canary scores by it than at first."""
     graph, marks = canary_graph()
     trainer = Trainer(batch_size=4, negatives=2, optimizer="sgd", lr=1.0, sides="tail", loss="logistic")
+    # Both worlds have the rate and steps of eight confidential statements. Neighbours are graphs with equally
+    # many of them, one of which stands for nothing in one graph: how many there are is public. A statement
+    # that is left out has a gradient of 0 in every batch, as one that stands for nothing has.
     cadence = Cadence.of(trainer, privacy, int(marks.sum()))
     if not there:
         graph, marks = graph_of(graph.train[:-1], 6, 2), marks[:-1]

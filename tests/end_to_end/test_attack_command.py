@@ -208,6 +208,22 @@ def test_rows_chosen_by_a_selection_are_given_away_too(exchanged: Path) -> None:
     assert row["recovered"] == 1
 
 
+def test_a_replay_with_noise_of_its_own_says_so(exchanged: Path) -> None:
+    """It neither reads nor charges the run's ledger."""
+    options = [f"data.path={exchanged / 'federation'}", "method.name=fedep", "rounds=2", "marks.share=0.5"]
+    options += ["privacy.mode=strict", "privacy.noise=1.0", "privacy.delta=1e-4", "privacy.accountant=rdp"]
+    run = exchanged / "strict"
+    done = fedkge("run", exchanged / "tiny.toml", "--out", run, *(x for o in options for x in ("--set", o)))
+    assert done.exit_code == 0, done.output
+    before = (run / "ledger.jsonl").read_bytes()
+    found = answer("attack", run, "--name", "pairs")
+    assert "The replay of strict drew noise and samples of its own" in found["words"]["pairs"]
+    assert "publishing them costs that once more" in (run / "attack.html").read_text()
+    assert (run / "ledger.jsonl").read_bytes() == before
+    plain = answer("attack", exchanged / "fedep", "--name", "pairs")
+    assert "drew noise" not in plain["words"]["pairs"]
+
+
 def test_where_no_mean_is_answered_there_is_nothing_to_subtract(exchanged: Path) -> None:
     found = answer("attack", exchanged / "pfedeg", "--name", "pairs")
     assert found["pairs"] == []

@@ -17,6 +17,7 @@ from run_folders import write_run
 STRICT = ["privacy.mode=strict", "privacy.epsilon=2.0", "privacy.delta=1e-6", "privacy.accountant=rdp"]
 PAPER = ["privacy.mode=paper", "privacy.noise=0.7", "privacy.delta=1e-6"]
 SITES = ("north", "south")
+STATEMENTS = 5000  #: confidential ones of each
 
 
 def private_run(folder: Path, options: list[str], release: Release, epochs: int = 6) -> Path:
@@ -24,7 +25,7 @@ def private_run(folder: Path, options: list[str], release: Release, epochs: int 
     ledger = Ledger(run / "ledger.jsonl")
     for epoch in range(1, epochs + 1):
         for site in SITES[: 1 + (epoch <= 3)]:  # south stops after three epochs
-            ledger.record(site, epoch, release)
+            ledger.record(site, epoch, release, STATEMENTS)
     return run
 
 
@@ -72,13 +73,28 @@ def test_for_people(strict: Path) -> None:
 
 def test_another_delta_and_accountant(strict: Path) -> None:
     base = answer("privacy", strict)["runs"][0]["sites"][0]
-    loose = answer("privacy", strict, "--delta", "1e-3")["runs"][0]["sites"][0]
+    loose = answer("privacy", strict, "--delta", "1e-5")["runs"][0]["sites"][0]
     older = answer("privacy", strict, "--accountant", "rdp-paper")["runs"][0]["sites"][0]
     assert loose["epsilon"] < base["epsilon"] < older["epsilon"]
     assert "no accountant is named 'pdl'; did you mean 'pld'" in refused(
         "privacy", strict, "--accountant", "pdl"
     )
     assert "delta: expected above 0 and below 1" in refused("privacy", strict, "--delta", "2")
+
+
+def test_a_delta_beside_the_number_of_statements(strict: Path, tmp_path: Path) -> None:
+    """What publishes one of 5,000 statements at random has δ = 2e-4."""
+    for delta in ("2e-4", "0.5"):
+        assert "allows publishing one of the 5,000 confidential statements of site 'north'" in refused(
+            "privacy", strict, "--delta", delta
+        )
+    near = fedkge("privacy", strict, "--delta", "1e-4")
+    assert near.exit_code == 0
+    assert "Warning: δ = 0.0001 is 0.5 of one in the 5,000 confidential statements of north" in near.stdout
+    assert "Warning" not in fedkge("privacy", strict, "--delta", "1e-5").stdout
+    release = Release(TouchedRows(0.7, 20.0), Shuffled(0.01), 50)
+    paper = private_run(tmp_path / "paper", PAPER, release)
+    assert fedkge("privacy", paper, "--delta", "2e-4").exit_code == 0, "which promises nothing"
 
 
 def test_paper_mode_promises_nothing(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_ledger_only_grows(lines: list[tuple[str, int, Release]], chance: obje
             numbers = [n for entry in found if entry.site == site for n in entry.numbers]
             assert numbers == list(range(ledger.count(site)))
         for head in heads:
-            ledger.check(head)
+            ledger.check(head, 0)
 
 
 @settings(max_examples=25)

@@ -50,6 +50,7 @@ def test_holds_mechanism_unit_sampling_and_noise(path: Path) -> None:
         "site": "hospital ü",
         "epoch": 3,
         "first": 0,
+        "statements": None,
         "mechanism": {"name": "gaussian", "noise": 1.1},
         "sampling": {"name": "poisson", "rate": 0.01},
         "count": 20,
@@ -153,15 +154,28 @@ def test_a_checkpoint_knows_a_ledger_that_lost_its_end(path: Path) -> None:
     before = path.read_bytes()
     middle = ledger.head
     ledger.record("a", 2, STEPS)
-    for head in (early, middle, ledger.head):
-        Ledger(path).check(head)
+    for head, total in ((early, 0), (middle, 20), (ledger.head, 40)):
+        Ledger(path).check(head, total)
     path.write_bytes(before)
-    Ledger(path).check(middle)
-    with pytest.raises(DataError, match="lacks releases that the checkpoint knows of; restore the file"):
-        Ledger(path).check(ledger.head)
+    Ledger(path).check(middle, 20)
+    with pytest.raises(
+        DataError, match="has 20 releases, and lacks some of the 40 that the checkpoint knows of"
+    ):
+        Ledger(path).check(ledger.head, ledger.total)
     path.unlink()
-    with pytest.raises(DataError, match="lacks releases that the checkpoint knows of"):
-        Ledger(path).check(middle)
+    with pytest.raises(DataError, match="has 0 releases, and lacks some of the 20 that the checkpoint"):
+        Ledger(path).check(middle, 20)
+
+
+def test_knows_how_many_statements_there_are(path: Path) -> None:
+    """Without being told, no fewer than the rate says: a batch is of one or more in the mean."""
+    ledger = Ledger(path)
+    for release, statements in ((STEPS, 5112), (STEPS, None), (UPLOAD, None)):
+        ledger.record("a", 1, release, statements)
+    assert [entry.least for entry in read_ledger(path)] == [5112, 100, 1]
+    path.write_text(path.read_text().replace('"statements": 5112', '"statements": "many"', 1))
+    with pytest.raises(DataError, match=r":1: not a release .*statements: expected a number above 0"):
+        read_ledger(path)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedkge.config import build, options
-from fedkge.errors import ConfigError
+from fedkge.errors import ConfigError, DataWarning
 from fedkge.privacy import ACCOUNTANTS, Budget, BudgetSpent, Ledger, Privacy, Release, Spending
 from fedkge.privacy.accountants import Pld, Rdp
 from fedkge.privacy.releases import Everything, Gaussian, Poisson, Shuffled, TouchedRows
@@ -51,6 +51,28 @@ def test_noise_is_what_dp_accounting_finds(name: str, epsilon: float, rate: floa
     assert noise == pytest.approx(calibrated, rel=2e-3, abs=2e-3)
     assert budget.spent(plan(noise)) <= epsilon
     assert budget.spent(plan(noise * 0.99)) > epsilon
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "rate", "count"), [(4.0, 0.1, 1200), (0.5, 0.1, 300), (0.005, 0.1, 1000)]
+)
+def test_noise_is_found_with_few_fine_questions(
+    epsilon: float, rate: float, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most are asked of a coarse grid; the last is of the fine one, and says that it is enough."""
+    asked: list[tuple[float, float]] = []  # (grid, ε)
+    ask = Pld._epsilon
+
+    def noted(self: Pld, *arguments: Any) -> float:
+        asked.append((self.interval, ask(self, *arguments)))
+        return asked[-1][1]
+
+    monkeypatch.setattr(Pld, "_epsilon", noted)
+    noise = Budget(epsilon, 1e-6).noise(lambda noise: [Release(Gaussian(noise), Poisson(rate), count)])
+    fine = [found for grid, found in asked if grid == Pld().interval]
+    assert len(fine) == 1 if epsilon == 4.0 else len(fine) <= 7
+    spent = Pld().epsilon([Release(Gaussian(noise), Poisson(rate), count)], 1e-6)
+    assert 0.997 * epsilon <= spent <= epsilon
 
 
 def test_no_noise_reaches_it() -> None:
@@ -245,7 +267,10 @@ def test_options_that_cannot_be_right(given: dict[str, Any], message: str) -> No
 
 def test_delta_beside_the_number_of_statements() -> None:
     privacy = Privacy("strict", noise=1.0, delta=1e-3)
-    privacy.check_statements("a", 999)
+    privacy.check_statements("a", 99)
+    for near in (100, 999):
+        with pytest.warns(DataWarning, match=rf"privacy\.delta: δ = 0\.001 is .* of one in the {near} conf"):
+            privacy.check_statements("a", near)
     with pytest.raises(ConfigError, match=r"privacy\.delta: 0\.001 allows publishing one of the 1,000"):
         privacy.check_statements("a", 1000)
     Privacy("paper", noise=1.0, delta=1e-3).check_statements("a", 1000)  # which promises nothing

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedkge.errors import ConfigError, DataError
+from fedkge.errors import ConfigError
 from fedkge.graphs.graph import Axis
 from fedkge.kernels import Debt
 from fedkge.kernels.reference import cut
@@ -394,17 +394,13 @@ def test_training_ends_before_the_budget_does(tmp_path: Path) -> None:
     assert Spending(training.protection.spending.ledger, "site", Budget(4.0, 1e-5, Rdp())).left(step, 5) == 0
 
 
-def test_secrets_are_kept_and_nobody_elses_business(tmp_path: Path) -> None:
-    path = tmp_path / "secrets" / "a"
-    first = Secret.kept(path)
-    assert first == Secret.kept(path) != Secret.kept(tmp_path / "secrets" / "b")
-    assert path.stat().st_mode & 0o777 == 0o600
+def test_secrets_are_new_and_nobody_elses_business() -> None:
+    first = Secret.new()
+    assert first != Secret.new()
+    assert len(first.content) == 32
     assert str(first.content) not in repr(first)
     keys = {first.key(n, *purpose) for n in range(50) for purpose in (("noise", "a"), ("noise", "b"), ("x",))}
     assert len(keys) == 150
-    path.write_bytes(b"short")
-    with pytest.raises(DataError, match="5 bytes, expected 32"):
-        Secret.kept(path)
 
 
 def test_tables_depend_on_the_secret_and_on_nothing_else_that_is_random() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from commands import fedkge, refused
 from fedkge.errors import ConfigError, DataError, DataWarning
 from fedkge.graphs.graph import Graph, Split
 from fedkge.graphs.marks import mark_relations, mark_share
@@ -19,8 +20,10 @@ from fedkge.graphs.pool import pool
 from fedkge.privacy import LEDGER, read_ledger
 from fedkge.runtimes.folder import RunFolder
 from fedkge.runtimes.inprocess import Federated, Simulation, run
+from fedkge.runtimes.protection import Protected
 from fedkge.training.confidential import unmarked
 from fedkge.training.private import PrivateTraining
+from fedkge.training.secret import Secret
 from small_federations import assert_same, differ, experiment, federated, played, rows, small_federation
 
 MARKED = mark_share(small_federation(), 0.5, 0)
@@ -29,16 +32,11 @@ PAPER = {"mode": "paper", "noise": 1.0, "delta": 1e-4}
 CPU = torch.device("cpu")
 
 
-def with_secrets(path: Path) -> Path:
-    """A folder whose sites have secrets that are the same in every test."""
-    (path / "secrets").mkdir(parents=True)
-    for site in (*MARKED, "collective"):
-        (path / "secrets" / site).write_bytes(site.encode().ljust(32))
-    return path
-
-
 def private(path: Path, name: str = "single", mode: Mapping[str, Any] = STRICT, **options: Any) -> Federated:
-    return played(with_secrets(path), MARKED, method={"name": name}, privacy=mode, **options)
+    """A run whose sites have secrets that are the same in every test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Protected, "secret", lambda self, site: Secret(site.encode().ljust(32)))
+        return played(path, MARKED, method={"name": name}, privacy=mode, **options)
 
 
 @pytest.mark.parametrize("mode", [STRICT, PAPER], ids=["strict", "paper"])
@@ -127,8 +125,38 @@ def test_a_resumed_run_pays_again_and_with_other_noise(
 def test_a_run_that_lost_its_ledger_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed_in(3, monkeypatch, tmp_path / "killed")
     (tmp_path / "killed" / LEDGER).unlink()
-    with pytest.raises(DataError, match="lacks releases that the checkpoint knows of"):
+    with pytest.raises(
+        DataError, match=r"has 0 releases, and lacks some of the .* that the checkpoint knows of"
+    ):
         played(tmp_path / "killed", MARKED, method={"name": "fedep"}, privacy=STRICT)
+
+
+def test_a_ledger_that_lost_lines_of_an_unfinished_run_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "killed"
+    killed_in(3, monkeypatch, path)
+    RunFolder(path).journal.write("start", environment={}, sites=list(MARKED))
+    assert fedkge("privacy", path).exit_code == 0
+    entries = read_ledger(path / LEDGER)
+    rounds_1_and_2 = sum(entry.release.count for entry in entries if entry.epoch <= 4)
+    lines = (path / LEDGER).read_text().splitlines(keepends=True)
+    (path / LEDGER).write_text("".join(lines[:3]))
+    kept = sum(entry.release.count for entry in entries[:3])
+    says = f"has {kept} releases, and lacks some of the {rounds_1_and_2} that the checkpoint knows of"
+    assert says in refused("privacy", path)
+    with pytest.raises(DataError, match=says):
+        played(path, MARKED, method={"name": "fedep"}, privacy=STRICT)
+
+
+def test_no_noise_is_drawn_twice(tmp_path: Path) -> None:
+    """Whatever is deleted from a run's folder, or copied, and whatever changes about the data."""
+    keys = []
+    for _ in range(3):
+        one = federated(tmp_path / "a", MARKED, privacy=STRICT)
+        assert one.protected is not None
+        keys += [site.secret.key(0, "noise") for site in one.protected.sites.values()]
+    assert len(set(keys)) == len(keys) == 9
 
 
 def done(path: Path, federation: Mapping[str, Graph], **changes: Any) -> dict[str, Any]:
@@ -159,14 +187,45 @@ def test_by_the_papers_rules_there_is_no_guarantee(tmp_path: Path) -> None:
     assert {account["accountant"] for account in summary["privacy"]} == {"rdp-paper"}
 
 
-def test_secrets_are_nowhere_but_in_their_files(tmp_path: Path) -> None:
+def test_secrets_are_kept_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets: list[bytes] = []
+    draw = Protected.secret
+
+    def noted(self: Protected, site: str) -> Secret:
+        secret = draw(self, site)
+        secrets.append(secret.content)
+        return secret
+
+    monkeypatch.setattr(Protected, "secret", noted)
     done(tmp_path / "a", MARKED, privacy=STRICT, rounds=1)
-    secrets = [path.read_bytes() for path in (tmp_path / "a" / "secrets").iterdir()]
     assert len(set(secrets)) == 3
     for path in (tmp_path / "a").rglob("*"):
-        if path.is_file() and path.parent.name != "secrets":
+        if path.is_file():
             content = path.read_bytes()
             assert not any(secret in content or secret.hex().encode() in content for secret in secrets)
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [{"mode": "strict", "epsilon": 1e-5, "delta": 1e-4, "accountant": "rdp"}, {**STRICT, "mode": "fulldp"}],
+)
+def test_a_refused_run_leaves_nothing_behind(tmp_path: Path, mode: dict[str, Any]) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "notes.txt").write_text("mine")
+    for path in (tmp_path / "new" / "run", tmp_path / "there"):
+        with pytest.raises(ConfigError, match=r"no noise reaches|validation statements"):
+            done(path, MARKED, privacy=mode)
+    assert [path.name for path in tmp_path.rglob("*")] == ["there", "notes.txt"]
+
+
+def test_a_run_that_had_begun_is_not_removed(tmp_path: Path) -> None:
+    one = experiment(privacy=STRICT)
+    folder = RunFolder.create(tmp_path / "a", one, resume=False)
+    run(one, folder, CPU, MARKED)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(DataError, match="the data of 'a' has changed"):
+        run(one, folder, CPU, mark_share(small_federation(), 0.6, 0))
+    assert before.keys() == {path for path in tmp_path.rglob("*") if path.is_file()}
 
 
 def test_fulldp_takes_everything_for_confidential(tmp_path: Path) -> None:
@@ -174,6 +233,7 @@ def test_fulldp_takes_everything_for_confidential(tmp_path: Path) -> None:
     summary = done(tmp_path / "a", small_federation(), privacy=mode, evaluate={"every": 4})
     entry = read_ledger(tmp_path / "a" / LEDGER)[0]
     graph = small_federation()[entry.site]
+    assert entry.statements == len(graph.train)
     assert entry.release.sampling.rate == 16 / len(graph.train)  # type: ignore[attr-defined]
     assert json.loads((tmp_path / "a" / "summary.json").read_text())["privacy"] == summary["privacy"]
 

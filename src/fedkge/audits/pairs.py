@@ -2,7 +2,8 @@
 
 With the hub's mean `m = (E_a + E_b) / 2`, site a knows `E_b = 2 m - E_a`: what b trained, to rounding.
 The run's first rounds are played again, so that the letters are those of the run itself, whatever its method,
-selection and codec; the attacker reads nothing but its own letters.
+selection and codec; the attacker reads nothing but its own letters. Where training adds noise, which nobody
+can draw again, they are those of another run like it.
 """
 
 from __future__ import annotations
@@ -45,12 +46,13 @@ class Reconstruction:
     axis: Axis
     rounds: int
     names: int  #: entities (or relations) that exactly two sites have
+    noisy: bool  #: whether the replay trained with noise: its own
     error: Numbers  # [n]: |estimate - row| / |row|
     guess: Numbers  # [n]: |own row - row| / |row|, what the attacker had to begin with
 
     def plain(self) -> dict[str, Any]:
         row: dict[str, Any] = {"run": self.run, "codec": self.codec, "axis": str(self.axis)}
-        row |= {"rounds": self.rounds, "names": self.names, "rows": len(self.error)}
+        row |= {"rounds": self.rounds, "names": self.names, "noisy": self.noisy, "rows": len(self.error)}
         if not len(self.error):
             return row
         recovered = share(int((self.error <= NEAR).sum()), len(self.error))
@@ -87,11 +89,25 @@ def reconstruct(target: Target, rounds: int, codec: str | None = None) -> list[R
             experiment, federation, RunFolder.create(Path(home) / "replay", experiment, False), rounds
         )
         replay.play(lambda progress: None)
-    name = CODECS.name_of(experiment.coding)
+    of = target.name, CODECS.name_of(experiment.coding)
     return [
-        Reconstruction(target.name, name, axis, rounds, len(replay.two[axis]), *replay.errors(axis))
+        Reconstruction(
+            *of, axis, rounds, len(replay.two[axis]), experiment.privacy.noisy, *replay.errors(axis)
+        )
         for axis in method.shares
     ]
+
+
+def noise_note(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """What to say where a replay has trained on confidential statements once more, with noise."""
+    noisy = list(dict.fromkeys(row["run"] for row in rows if row["noisy"]))
+    if not noisy:
+        return None
+    return (
+        f"The replay of {', '.join(noisy)} drew noise and samples of its own: its letters are not those of "
+        "the run. The run's ledger was not charged, as no row left this machine; these numbers are computed "
+        "from what the replayed rounds would have released: publishing them costs that once more."
+    )
 
 
 class Replay(Federated):

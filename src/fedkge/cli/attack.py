@@ -43,6 +43,7 @@ def attack(
 ) -> None:
     """Try attacks on a run, and on a protected one beside it: tables, plots, and how sure they are."""
     with command():
+        from fedkge.audits.pairs import noise_note
         from fedkge.audits.targets import Target, pair, told_apart
         from fedkge.audits.words import explained
         from fedkge.cli.experiments import listed
@@ -60,6 +61,8 @@ def attack(
         codecs = [] if codec is None else listed("--codec", codec, "int8,ternary")
         found = {one: _tried(one, targets, sample, seed, rounds, codecs) for one in names}
         said = {one: explained(one, rows) for one, rows in found.items()}
+        if (note := noise_note(found.get("pairs", []))) is not None:
+            said["pairs"] += f"\n{note}"
         page = _write(run, found, said)
         if json:
             whole = {"run": str(run), "against": None if against is None else str(against), **found}

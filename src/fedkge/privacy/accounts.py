@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Any
 
 from fedkge.privacy.accountants import ACCOUNTANTS, Accountant
+from fedkge.privacy.delta import check_share
 from fedkge.privacy.ledger import Entry
 from fedkge.privacy.releases import Release
 
@@ -23,6 +24,7 @@ class Account:
     delta: float
     accountant: str  #: its name
     releases: tuple[Release, ...]  #: equal ones together
+    statements: int = 1  #: confidential ones that the site has, at least
 
     @property
     def unit(self) -> str:
@@ -69,16 +71,23 @@ def accountant_for(entries: Iterable[Entry]) -> str:
 
 
 def accounts(entries: Sequence[Entry], delta: float, accountant: str | None = None) -> list[Account]:
-    """An account per site, in the order of their first entries, which may come from several ledgers."""
+    """An account per site, in the order of their first entries, which may come from several ledgers.
+
+    Where a guarantee follows, a δ of one in the confidential statements or more is an error.
+    """
     name = accountant or accountant_for(entries)
-    counted = ACCOUNTANTS[name]()
-    sites: dict[str, list[Release]] = {}
+    sites: dict[str, list[Entry]] = {}
     for entry in entries:
-        sites.setdefault(entry.site, []).append(entry.release)
-    return [
-        Account(site, counted.epsilon(releases, delta), delta, name, merged(releases))
-        for site, releases in sites.items()
-    ]
+        sites.setdefault(entry.site, []).append(entry)
+    return [_account(site, own, delta, name) for site, own in sites.items()]
+
+
+def _account(site: str, entries: Sequence[Entry], delta: float, accountant: str) -> Account:
+    releases, statements = [entry.release for entry in entries], max(entry.least for entry in entries)
+    epsilon = ACCOUNTANTS[accountant]().epsilon(releases, delta)
+    if not any(release.flaws for release in releases):
+        check_share(delta, site, statements)
+    return Account(site, epsilon, delta, accountant, merged(releases), statements)
 
 
 def merged(releases: Iterable[Release]) -> tuple[Release, ...]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from math import exp, inf, log
 
 from fedkge.errors import ConfigError
-from fedkge.privacy.accountants import Accountant, Pld, check_delta
+from fedkge.privacy.accountants import Accountant, Pld
+from fedkge.privacy.delta import check_delta
 from fedkge.privacy.releases import Release
 
 LEAST, MOST = log(0.2), log(4096)  #: of the noise multipliers that are tried
-TOLERANCE = 5e-4  #: of the noise found, relative: so much more than the least may be taken
+TOLERANCE = 5e-4  #: of the noise that is searched for, relative
+NEAR = 2e-3  #: an ε that is below the budget's by so much, relative, is near enough
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Budget:
         return self.accountant.epsilon(releases, self.delta)
 
     def noise(self, plan: Callable[[float], Sequence[Release]]) -> float:
-        """The least noise multiplier with which `plan(noise)` stays within the budget, or 0.1 % more."""
+        """The least noise multiplier with which `plan(noise)` stays within the budget, or 0.2 % more."""
         from scipy.optimize import brentq  # comes with dp-accounting
 
         @cache
@@ -41,6 +42,8 @@ class Budget:
             return self.spent(plan(exp(x))) - self.epsilon
 
         start, stride = self._start(plan)
+        if -NEAR * self.epsilon <= excess(start) <= 0:
+            return exp(start)
         low = high = start
         while (over := excess(high)) > 0:
             if high == MOST:
@@ -49,9 +52,9 @@ class Budget:
                     f"{over + self.epsilon:.4g} at noise multiplier {exp(high):g}; take fewer epochs, "
                     "smaller batches or a larger epsilon"
                 )
-            low, high = high, min(high + stride, MOST)
+            low, high, stride = high, min(high + stride, MOST), 2 * stride
         while low == high:  # enough; is less enough too?
-            low = max(high - stride, LEAST)
+            low, stride = max(high - stride, LEAST), 2 * stride
             if low == high:
                 return exp(high)
             if excess(low) <= 0:
@@ -60,12 +63,14 @@ class Budget:
         return exp(next(x for x in (found, found + TOLERANCE, found + 2 * TOLERANCE, high) if excess(x) <= 0))
 
     def _start(self, plan: Callable[[float], Sequence[Release]]) -> tuple[float, float]:
-        """Where to look first, and in which strides: log noise multipliers."""
-        rough = self.accountant.rough
-        if rough != self.accountant:
-            with suppress(ConfigError):
-                return log(replace(self, accountant=rough).noise(plan)), log(1.15)
-        return 0.0, log(2)
+        """Where to look first, and in which strides, that double: log noise multipliers."""
+        if self.accountant.rough is None:
+            return 0.0, log(2)
+        rough, off = self.accountant.rough
+        try:
+            return log(replace(self, accountant=rough).noise(plan)), off
+        except ConfigError:  # it takes nearly all the noise there is, or more
+            return MOST, log(2)
 
     def allowed(self, step: Release, spent: Sequence[Release], most: int) -> int:
         """How often, up to `most`, a step can follow what was spent; once more would pass the budget."""

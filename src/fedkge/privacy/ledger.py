@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedkge.errors import ConfigError, DataError
-from fedkge.privacy.releases import Release
+from fedkge.privacy.releases import Batches, Release
 
 LEDGER = "ledger.jsonl"  #: its name in a run's folder
 
@@ -25,10 +25,19 @@ class Entry:
     epoch: int  #: of the site, from 1; 0 before training
     release: Release
     first: int  #: number of the first application, counted per site from 0 and over resumed runs
+    statements: int | None = None  #: confidential ones that the site has, which is public; None: not said
 
     @property
     def numbers(self) -> range:
         return range(self.first, self.first + self.release.count)
+
+    @property
+    def least(self) -> int:
+        """Confidential statements that there are, or if it is not said at least: a batch is of 1 or more."""
+        if self.statements is not None:
+            return self.statements
+        sampling = self.release.sampling
+        return int(1 / sampling.rate) if isinstance(sampling, Batches) else 1
 
 
 class Ledger:
@@ -49,14 +58,14 @@ class Ledger:
             self._entries.append(entry)
             self._heads.append(digest)
 
-    def record(self, site: str, epoch: int, release: Release) -> Entry:
+    def record(self, site: str, epoch: int, release: Release, statements: int | None = None) -> Entry:
         """Write down a release that is about to be made; when this returns, the disk has it.
 
         The entry's numbers are given out once: noise computed from them and a site's key is never used twice.
         """
-        entry = Entry(site, epoch, release, self.count(site))
+        entry = Entry(site, epoch, release, self.count(site), statements)
         line = json.dumps(
-            {"site": site, "epoch": epoch, "first": entry.first}
+            {"site": site, "epoch": epoch, "first": entry.first, "statements": statements}
             | release.plain()
             | {"time": round(time.time(), 3), "after": self.head}
         ).encode()
@@ -100,12 +109,17 @@ class Ledger:
         """Names the ledger as it is now; empty without entries."""
         return self._heads[-1]
 
-    def check(self, head: str) -> None:
-        """An error unless this ledger is the one that had `head`, or went on from there."""
+    @property
+    def total(self) -> int:
+        """How many applications all sites have recorded."""
+        return sum(entry.release.count for entry in self._entries)
+
+    def check(self, head: str, total: int) -> None:
+        """An error unless this ledger is the one that had `head` and `total` releases, or went on from it."""
         if head not in self._heads:
             raise DataError(
-                f"{self.path}: lacks releases that the checkpoint knows of; restore the file, as what was "
-                "spent cannot be forgotten"
+                f"{self.path}: has {self.total:,} releases, and lacks some of the {total:,} that the "
+                "checkpoint knows of; restore the file, as what was spent cannot be forgotten"
             )
 
 
@@ -155,11 +169,14 @@ def _plain(line: bytes) -> dict[str, Any] | None:
 def _entry(plain: dict[str, Any]) -> Entry:
     kinds = {"site": str, "epoch": int, "first": int}
     own = {name: plain.pop(name, None) for name in kinds}
+    statements = plain.pop("statements", None)
     plain.pop("time", None)
     for name, kind in kinds.items():
         if not isinstance(own[name], kind):
             raise ConfigError(f"{name}: expected {kind.__name__}, got {own[name]!r}")
-    return Entry(release=Release.read(plain), **own)
+    if statements is not None and not (isinstance(statements, int) and statements > 0):
+        raise ConfigError(f"statements: expected a number above 0, got {statements!r}")
+    return Entry(release=Release.read(plain), statements=statements, **own)
 
 
 def _digest(line: bytes) -> str:

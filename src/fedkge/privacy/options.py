@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, fields
 from math import inf
 from typing import Literal
 
-from fedkge.errors import ConfigError
-from fedkge.privacy.accountants import ACCOUNTANTS, Accountant, check_delta
+from fedkge.errors import ConfigError, DataWarning
+from fedkge.privacy.accountants import ACCOUNTANTS, Accountant
 from fedkge.privacy.budget import Budget
+from fedkge.privacy.delta import caution, check_delta, check_share
 from fedkge.privacy.releases import Gaussian, Poisson, Release, Shuffled, TouchedRows
 
 CLIP, PERCENTILE = 1.0, 20.0
@@ -134,9 +136,12 @@ class Privacy:
         return self.budget.noise(lambda noise: [self.release(noise, rate, steps)])
 
     def check_statements(self, site: str, confidential: int) -> None:
-        """δ is a chance of telling all: strict mode wants it below one in all confidential statements."""
-        if self.strict and self.delta is not None and self.delta * confidential >= 1:
-            raise ConfigError(
-                f"privacy.delta: {self.delta:g} allows publishing one of the {confidential:,} confidential "
-                f"statements of site {site!r}; expected well below {1 / confidential:.1g}"
-            )
+        """δ is a chance of telling all: strict mode wants it far below one in all confidential statements."""
+        if not self.strict or self.delta is None:
+            return
+        try:
+            check_share(self.delta, site, confidential)
+        except ConfigError as error:
+            raise ConfigError(f"privacy.{error}") from None
+        if warning := caution(self.delta, site, confidential):
+            warnings.warn(f"privacy.delta: {warning}", DataWarning, stacklevel=2)

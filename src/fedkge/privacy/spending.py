@@ -25,10 +25,15 @@ class _Known:
 
 
 class Spending:
-    """What one site spends. Without a budget everything is recorded and nothing refused."""
+    """What one site spends, which has so many confidential statements (None: not said).
 
-    def __init__(self, ledger: Ledger, site: str, budget: Budget | None = None) -> None:
-        self.ledger, self.site, self.budget = ledger, site, budget
+    Without a budget everything is recorded and nothing refused.
+    """
+
+    def __init__(
+        self, ledger: Ledger, site: str, budget: Budget | None = None, statements: int | None = None
+    ) -> None:
+        self.ledger, self.site, self.budget, self.statements = ledger, site, budget, statements
         self._known: _Known | None = None
 
     def left(self, step: Release, most: int) -> int:
@@ -55,7 +60,7 @@ class Spending:
                 f"site {self.site!r}: {release.count:,} more of {release.mechanism} would pass epsilon "
                 f"{self.budget.epsilon:g} at delta {self.budget.delta:g}; {left:,} are left"
             )
-        entry = self.ledger.record(self.site, epoch, release)
+        entry = self.ledger.record(self.site, epoch, release, self.statements)
         if self._known is not None:  # of this very step, as `left` was asked for it
             after = self._known.left - release.count
             self._known = replace(self._known, left=after, recorded=entry.numbers.stop)

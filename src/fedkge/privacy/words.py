@@ -8,6 +8,7 @@ from math import exp, isfinite
 
 from fedkge.privacy.accountants import ACCOUNTANTS
 from fedkge.privacy.accounts import Account
+from fedkge.privacy.delta import caution
 from fedkge.privacy.releases import Everything, Poisson
 
 FALSE_ALARMS = 0.05  #: share of statements wrongly taken for members, at which attacks are bounded
@@ -33,7 +34,9 @@ def explained(accounts: Sequence[Account]) -> list[str]:
 def _guarantee(accounts: Sequence[Account]) -> list[str]:
     worst = max(accounts, key=lambda account: account.epsilon)
     sites = ", ".join(account.site for account in accounts)
+    near = [caution(account.delta, account.site, account.statements) for account in accounts]
     return [
+        *(f"Warning: {said}." for said in near if said),
         f"Protected: each confidential training statement of {sites}, one by one: whether it was in the "
         "graph or not.",
         "Against: whoever sees everything that left training, every table after every step and every upload: "

@@ -13,6 +13,7 @@ from fedkge.privacy import (
     LEDGER,
     Account,
     Entry,
+    Ledger,
     Privacy,
     accounts,
     explained,
@@ -78,7 +79,17 @@ def spent(run: Run, delta: float | None = None, accountant: str | None = None) -
 
 
 def _check_whole(run: Run, entries: Sequence[Entry]) -> None:
-    """A run that has ended knows how many releases it made: a ledger with fewer has lost some."""
+    """A run that has ended knows how many releases it made, one that has not what its checkpoint says.
+
+    A ledger that has fewer has lost some.
+    """
+    if run.summary is None:
+        from fedkge.runtimes.folder import RunFolder
+        from fedkge.runtimes.inprocess import CHECKPOINT
+
+        state = RunFolder.open(run.path).checkpoint_state(CHECKPOINT)
+        if state is not None and "ledger" in state:
+            Ledger(run.path / LEDGER).check(state["ledger"], state["releases"])
     for account in (run.summary or {}).get("privacy", []):
         kept = sum(entry.release.count for entry in entries if entry.site == account["site"])
         if kept < account["releases"]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedkge.config import read_toml, to_toml
-from fedkge.errors import ConfigError, DataError, suggest
+from fedkge.errors import ConfigError, DataError, FedkgeError, suggest
 from fedkge.evaluation import Ranks
 from fedkge.exports.files import load_embeddings, save_embeddings
 from fedkge.graphs.graph import Graph, Names
@@ -22,6 +22,7 @@ from fedkge.models import Side, Tables
 from fedkge.runtimes.experiment import Experiment
 from fedkge.runtimes.journal import Journal
 
+LOCK = ".lock"
 RANKS = "ranks.safetensors"  #: of a site's test statements
 
 
@@ -30,6 +31,7 @@ class RunFolder:
     """Where one run keeps what it made."""
 
     path: Path
+    made: tuple[Path, ...] = ()  #: folders that were not there before, from the inside out
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment, resume: bool) -> RunFolder:
@@ -38,12 +40,29 @@ class RunFolder:
             return cls(path)
         if resume:
             raise ConfigError(f"{path}: no run to resume")
+        inside = path / "checkpoints"
+        made = tuple(folder for folder in (inside, *inside.parents) if not folder.exists())
         try:
-            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+            inside.mkdir(parents=True, exist_ok=True)
             write_whole(path / "config.toml", to_toml(experiment.config()).encode())
         except OSError as error:
             raise ConfigError(f"{path}: cannot be written: {error.strerror}") from None
-        return cls(path)
+        return cls(path, made)
+
+    @contextmanager
+    def unless_refused(self) -> Iterator[None]:
+        """A new run that fails in here takes with it what it made; the folder of a resumed one stays."""
+        begun = self.journal.path.exists()
+        try:
+            yield
+        except FedkgeError:
+            if self.made and not begun:
+                for name in ("run.jsonl", "config.toml", LOCK):
+                    (self.path / name).unlink(missing_ok=True)
+                for folder in self.made:
+                    with suppress(OSError):  # something else is in it
+                        folder.rmdir()
+            raise
 
     @staticmethod
     def taken(path: Path, experiment: Experiment, resume: bool) -> bool:
@@ -68,7 +87,7 @@ class RunFolder:
         """Keep other processes out; the lock is gone with the process, however it ends."""
         import fcntl
 
-        with (self.path / ".lock").open("w") as file:
+        with (self.path / LOCK).open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -129,15 +148,24 @@ class RunFolder:
         write_whole(self._checkpoint(name), save(content, metadata={"state": json.dumps(state)}))
 
     def load_checkpoint(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        from safetensors import SafetensorError, safe_open
+        return self._load(name, lambda file: {key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118
 
+    def checkpoint_state(self, name: str) -> dict[str, Any] | None:
+        """The plain state of a checkpoint, without its tensors."""
+        found = self._load(name, lambda file: {})
+        return None if found is None else found[1]
+
+    def _load(
+        self, name: str, tensors: Callable[[Any], dict[str, Tensor]]
+    ) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         path = self._checkpoint(name)
         if not path.exists():
             return None
+        from safetensors import SafetensorError, safe_open
+
         try:
             with safe_open(path, framework="pt") as file:
-                state = json.loads(file.metadata()["state"])
-                return {key: file.get_tensor(key) for key in file.keys()}, state  # noqa: SIM118
+                return tensors(file), json.loads(file.metadata()["state"])
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"{path}: not a checkpoint ({error}); delete it to train from the start"

@@ -203,7 +203,8 @@ class Federated:
             whole |= {f"site.{number}.{key}": tensor for key, tensor in own.items()}
         state = {"hub": plain, **self.record.state(), "data": self.data}
         if self.protected is not None:
-            state["ledger"] = self.protected.ledger.head
+            ledger = self.protected.ledger
+            state |= {"ledger": ledger.head, "releases": ledger.total}
         self.folder.save_checkpoint(CHECKPOINT, whole, state)
         self._saved = time.monotonic()
 
@@ -217,7 +218,7 @@ class Federated:
             if state["data"].get(name) != self.data.get(name):
                 raise DataError(f"{self.folder.path}: the data of {name!r} has changed since the run")
         if self.protected is not None:
-            self.protected.ledger.check(state["ledger"])
+            self.protected.ledger.check(state["ledger"], state["releases"])
         device = self.stacks[0].tables.device
         tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
         for number, (name, site) in enumerate(self.sites.items()):
@@ -281,14 +282,15 @@ def _run(
     how: Simulation,
 ) -> dict[str, Any]:
     started = time.perf_counter()
-    federation = experiment.load() if federation is None else federation
-    check_federation(federation)
-    unified = experiment.align.apply(federation)
     begun = folder.journal.path.exists()
-    folder.journal.write("start", environment=environment(device), sites=list(federation))
-    for report in unified.reports:
-        folder.journal.write("links", **asdict(report))
-    federated = Federated(experiment, unified.federation, folder, device, how)
+    with folder.unless_refused():
+        federation = experiment.load() if federation is None else federation
+        check_federation(federation)
+        unified = experiment.align.apply(federation)
+        folder.journal.write("start", environment=environment(device), sites=list(federation))
+        for report in unified.reports:
+            folder.journal.write("links", **asdict(report))
+        federated = Federated(experiment, unified.federation, folder, device, how)
     if begun:
         folder.journal.write("resumed", round=federated.hub.round)
     federated.play(watch)

@@ -19,10 +19,6 @@ from fedkge.training.confidential import marked, unmarked
 from fedkge.training.private import Protection
 from fedkge.training.secret import Secret
 
-SECRETS = (
-    "secrets"  #: a run's folder of secrets, one file for each site; whoever has them can subtract the noise
-)
-
 
 class Protected:
     """Who trains in private and how, and what that has cost."""
@@ -42,10 +38,14 @@ class Protected:
             plan = cadence.rate, epochs * cadence.steps
             if plan not in multipliers:  # finding one takes seconds
                 multipliers[plan] = self.privacy.multiplier(*plan)
-            secret = Secret.kept(folder.path / SECRETS / name)
-            spending = Spending(self.ledger, name, self.privacy.budget)
+            spending = Spending(self.ledger, name, self.privacy.budget, int(marks.sum()))
+            secret = self.secret(name)
             self.sites[name] = Protection(self.privacy, marks, multipliers[plan], cadence, secret, spending)
         self.others = len(self.sites) < len(members)  # some sites have nothing to hide, and never run out
+
+    def secret(self, name: str) -> Secret:
+        """A site's, new whenever a run starts or is resumed, and kept nowhere: no noise is drawn twice."""
+        return Secret.new()
 
     def rounds_left(self, done: int) -> int:
         """How many of the planned rounds can still be trained before no site has a step left."""

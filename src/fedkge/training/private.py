@@ -97,7 +97,8 @@ class PrivateTraining(Training):
         expected, most = protection.cadence.expected, len(self.closed.triples)
         self._sizes = [min(most, int(expected + spare * expected**0.5) + 1) for spare in SPARE]
         self.sheet = Sheet([*self.lazy, *self.noises], self._sizes[-1], tables.device)
-        self._closed_steps = self._steps() if privacy.strict else {}
+        formed = tables.model.projects  # so many rows as a batch touches, which a captured step cannot know
+        self._closed_steps = self._steps() if privacy.strict and not formed else {}
 
     def _owed(self) -> dict[str, LazyNoise]:
         """Noise that is added later, and optimisers that leave untouched rows alone."""

@@ -9,11 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
-
-from fedkge.errors import DataError
 
 BYTES = 32
 
@@ -25,23 +22,9 @@ class Secret:
     content: bytes = field(repr=False)
 
     @classmethod
-    def kept(cls, path: Path) -> Secret:
-        """The one in a file that only its owner can read; a new one where there is none."""
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if path.exists():
-                content = path.read_bytes()
-            else:
-                content = os.urandom(BYTES)
-                with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                    file.write(content)
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read or written: {error.strerror}") from None
-        if len(content) != BYTES:
-            raise DataError(
-                f"{path}: {len(content)} bytes, expected {BYTES} random ones; delete it and a new one is made"
-            )
-        return cls(content)
+    def new(cls) -> Secret:
+        """Made by the operating system."""
+        return cls(os.urandom(BYTES))
 
     def key(self, number: int, *purpose: str) -> int:
         """A 64-bit key for one purpose of one step."""
