@@ -184,7 +184,9 @@ def test_moved_sends_the_fewest_rows_that_make_up_the_change() -> None:
 
 
 def test_rounds_in_which_all_rows_travel() -> None:
-    assert [n for n in range(1, 12) if TopK(s=4).synchronises(n)] == [1, 6, 11]
+    assert [n for n in range(1, 12) if TopK(s=4).synchronises(n)] == [4, 9]
+    assert [n for n in range(1, 12) if TopK(s=4, first=1).synchronises(n)] == [1, 6, 11]
+    assert [n for n in range(1, 12) if TopK(s=4, first=5).synchronises(n)] == [5, 10]
     assert not any(TopK().synchronises(n) for n in range(1, 12))
     assert all(TopK(s=0).synchronises(n) for n in range(1, 12))
 
@@ -223,6 +225,9 @@ def test_priorities_that_make_no_sense_are_refused(bad: Tensor) -> None:
         ),
         ({"select": {"name": "topk", "p": 1.1}}, r"select\.p"),
         ({"select": {"name": "topk", "s": -1}}, r"select\.s: expected at least 0, got -1"),
+        ({"select": {"name": "topk", "s": 4, "first": 6}}, r"select\.first: expected 1 to 5, .* got 6"),
+        ({"select": {"name": "topk", "first": 1}}, r"select\.first: expected s with it, got 1"),
+        ({"method": {"name": "feds", "first": 0}}, r"method\.first: expected 1 to 5"),
         ({"select": {"name": "moved", "mass": 0.0}}, r"select\.mass"),
         ({"method": {"name": "feds", "p": 2.0}}, r"method\.p"),
         ({"method": {"name": "feds", "p": float("nan")}}, r"method\.p"),

@@ -57,23 +57,30 @@ class TopK(Selection):
     """FedS (Zhang et al., 2024): the K = p N rows of a site's N shared ones that matter most.
 
     Up: those that turned furthest, `1 - cos`, since they were last sent (Eqs. 1 and 2). Down: those that most
-    other sites sent this round, ties at random. Every s + 1 rounds, the first included, all rows
-    travel both ways. The paper leaves open how K is rounded: up.
+    other sites sent this round, ties at random. Every s + 1 rounds all rows travel both ways. The paper
+    leaves open how K is rounded: up; and when all rows travel first: in round s, so that what is trained, and
+    with the paper's settings validated, in every (s + 1)-th round begins with equal rows.
     """
 
     remembers: ClassVar[bool] = True
     p: float = 0.4  #: share of the rows that is sent; 1 is `full`
     s: int | None = None  #: rounds between two in which all rows travel; unset: there are none
+    first: int | None = None  #: the first of those; unset: round s
 
     def __post_init__(self) -> None:
         if not 0 < self.p <= 1:
             raise ConfigError(f"p: expected a number above 0 and at most 1, got {self.p}")
         if self.s is not None and self.s < 0:
             raise ConfigError(f"s: expected at least 0, got {self.s}")
+        if self.first is not None and (self.s is None or not 1 <= self.first <= self.s + 1):
+            expected = "s with it" if self.s is None else f"1 to {self.s + 1}, which is s + 1"
+            raise ConfigError(f"first: expected {expected}, got {self.first}")
 
     def synchronises(self, round: int) -> bool:
         """Whether all rows travel in a round, counted from 1."""
-        return self.s is not None and (round - 1) % (self.s + 1) == 0
+        if self.s is None:
+            return False
+        return (round - (self.s if self.first is None else self.first)) % (self.s + 1) == 0
 
     def count(self, announced: int) -> int:
         return ceil(self.p * announced)

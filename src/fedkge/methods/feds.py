@@ -22,11 +22,12 @@ class FedS(FedEP):
 
     p: float = 0.4  #: share of the rows that is sent; 1 is FedEP
     s: int = 4  #: rounds between two in which all rows travel; 0 is FedEP
+    first: int | None = None  #: the first of those; unset: round s
 
     def __post_init__(self) -> None:
-        TopK(self.p, self.s)  # checks them
+        TopK(self.p, self.s, self.first)  # checks them
 
     def selection(self, given: Selection) -> Selection:
         if given != Full():
             raise ConfigError("feds has a selection of its own: leave out select, or use fedep with it")
-        return TopK(self.p, self.s)
+        return TopK(self.p, self.s, self.first)
