@@ -227,7 +227,7 @@ def test_trainer_options() -> None:
     documented = tables(ROOT / "docs" / "training.md", "option", "default")
     found = [(name, default) for name, default, _ in documented if "." not in name]
     expected = [(f"`{field.name}`", shown(field.default)) for field in fields(Trainer)]
-    assert [pair for pair in found if pair[0] not in ("`seed`", "`rounds`")] == expected
+    assert [pair for pair in found if pair[0] not in ("`seed`", "`rounds`", "`start`")] == expected
 
 
 def test_experiment_options() -> None:
@@ -243,8 +243,9 @@ def test_experiment_options() -> None:
     for part, cls in parts.items():
         expected = {f"`{part}.{field.name}`": shown(field.default) for field in fields(cls)}
         assert {name: value for name, value in found.items() if name.startswith(f"`{part}.")} == expected
-    plain = {f"`{field.name}`": shown(field.default) for field in fields(Experiment) if field.type == "int"}
-    assert plain == {name: found[name] for name in ("`seed`", "`rounds`")}
+    own = [field for field in fields(Experiment) if field.type in ("int", "Path | None")]
+    plain = {f"`{field.name}`": shown(field.default) for field in own}
+    assert plain == {name: found[name] for name in ("`seed`", "`rounds`", "`start`")}
 
 
 def test_privacy_options() -> None:

@@ -314,3 +314,26 @@ def test_a_site_may_be_called_all() -> None:
     validate(at, {"all": 0.5, "b": 0.1})
     second = validate(at, {"all": 0.4, "b": 0.9})
     assert {site: letter.kind for site, letter in second.items()} == {"all": "stop", "b": "train"}
+
+
+@pytest.mark.parametrize("method", [Single(), FedE()])
+def test_tables_that_were_trained_are_validated_before_the_first_round(method: Method) -> None:
+    at = hub(method)
+    at.plan = Plan(20, 100, Stopping(patience=2), first=True)
+    body = {"entity.ids": IDS} if method.shares else {}
+    letters = [out for site in SITES for out in at.receive(Envelope(site, HUB, "join", 0, body))]
+    assert [(e.recipient, e.kind, e.round, dict(e.body)) for e in letters] == [
+        (site, "measure", 0, {}) for site in SITES
+    ]
+    letters = [letter for site in SITES for letter in at.receive(metrics(site, 0, 0.5))]
+    assert [(e.recipient, e.kind, e.round, dict(e.note)) for e in letters] == [
+        (site, "train", 1, {"best": True}) for site in SITES
+    ]
+    assert {stopping.best_at for stopping in at.stopping.values()} == {0}
+    (event,) = events(at, "evaluate")
+    assert (event["round"], event["mrr"]) == (0, 0.5)
+    again = hub(method)
+    again.plan = at.plan
+    again.load_state(*at.state())
+    letters = [out for site in SITES for out in again.receive(Envelope(site, HUB, "join", 0, body))]
+    assert [(e.kind, e.round, dict(e.note)) for e in letters] == [("train", 1, {"best": True})] * 3

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedkge.errors import DataError
+from fedkge.errors import ConfigError, DataError
 from fedkge.evaluation import Known, rank
 from fedkge.graphs.graph import Federation, Graph, Ids
 from fedkge.models import Side
@@ -65,6 +65,8 @@ def neighbours(
     experiment: Experiment, federation: Federation, site: str, statements: Ids, home: Path
 ) -> list[Neighbour]:
     """Train on the whole graph, with two seeds, and on the graph without each statement; rank its tail."""
+    if experiment.start is not None:
+        raise ConfigError("start: the run's tables have seen every statement already; expected start unset")
     graph = federation[site]
     whole = _ranks(experiment, federation, site, statements, home / "whole")
     other = replace(experiment, seed=experiment.seed + 1)

@@ -29,8 +29,8 @@ from fedkge.exchange.rows import Envelope, Memory, Rows, Update
 from fedkge.graphs.graph import Axis, Federation
 from fedkge.parties import SiteParty
 from fedkge.runtimes.experiment import Experiment
+from fedkge.runtimes.federated import Federated, Simulation
 from fedkge.runtimes.folder import RunFolder
-from fedkge.runtimes.inprocess import Federated, Simulation
 from fedkge.runtimes.stack import Stack
 
 NEAR = 0.01  #: a row counts as recovered when it is wrong by at most this part of its norm
@@ -86,7 +86,11 @@ def reconstruct(target: Target, rounds: int, codec: str | None = None) -> list[R
         warnings.simplefilter("ignore", DataWarning)  # the run has said them
         federation = experiment.align.apply(target.federation).federation
         replay = Replay(
-            experiment, federation, RunFolder.create(Path(home) / "replay", experiment, False), rounds
+            experiment,
+            federation,
+            RunFolder.create(Path(home) / "replay", experiment, False),
+            rounds,
+            target.federation,
         )
         replay.play(lambda progress: None)
     of = target.name, CODECS.name_of(experiment.coding)
@@ -114,7 +118,12 @@ class Replay(Federated):
     """A federation in which every site reads its letters as an attacker would."""
 
     def __init__(
-        self, experiment: Experiment, federation: Federation, folder: RunFolder, rounds: int
+        self,
+        experiment: Experiment,
+        federation: Federation,
+        folder: RunFolder,
+        rounds: int,
+        named: Federation | None = None,
     ) -> None:
         self._last = rounds
         self._had: dict[str, Update] = {}  # site -> its rows when it published
@@ -122,7 +131,7 @@ class Replay(Federated):
             str, dict[Axis, Rows]
         ] = {}  # the same as the hub decoded them, which their sender knows
         self._found: list[tuple[Axis, Tensor, Tensor]] = []
-        super().__init__(experiment, federation, folder, torch.device("cpu"), Simulation())
+        super().__init__(experiment, federation, folder, torch.device("cpu"), Simulation(), named)
         shares = experiment.method.shares
         announced = {axis: [party.announced[axis] for party in self.sites.values()] for axis in shares}
         self.two = {axis: _twice(torch.cat(ids)) for axis, ids in announced.items()}

@@ -63,7 +63,7 @@ def options() -> Iterator[Option]:
     from fedkge.runtimes.experiment import Experiment
 
     for option in options_of(Experiment):
-        if option.path in ("seed", "rounds"):
+        if option.path in ("seed", "rounds", "start"):
             yield option
     for part in parts():
         yield from part.options

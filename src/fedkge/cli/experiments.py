@@ -13,7 +13,8 @@ from fedkge.errors import ConfigError, suggest
 if TYPE_CHECKING:
     from fedkge.runtimes.experiment import Experiment
 
-PATHS = (("data", "path"), ("align", "entities"), ("align", "relations"))  #: kept whole in a run's config
+#: Kept whole in a run's config.
+PATHS = (("", "start"), ("data", "path"), ("align", "entities"), ("align", "relations"))
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def varied(
         except ConfigError as error:
             raise origin.blamed(error, point) from None
         for part, key in PATHS:
-            table = options.get(part)
+            table = options.get(part) if part else options
             if isinstance(table, dict) and isinstance(table.get(key), str):
                 table[key] = str(Path(table[key]).resolve())  # a run is used from other folders too
         tables.append(options)

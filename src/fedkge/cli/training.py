@@ -31,6 +31,7 @@ def train(
     on = _device(device)
     begun = {folder: _begun(folder, out, experiment, resume) for folder, experiment in experiments.items()}
     federations = _load(experiments)
+    _check_starts({f: experiment for f, experiment in experiments.items() if not begun[f]}, federations)
     done = {folder for folder in experiments if begun[folder] and (folder / "summary.json").exists()}
     for folder in done:
         check_data(folder, federations[folder])
@@ -105,6 +106,15 @@ def _load(experiments: Mapping[Path, Experiment]) -> dict[Path, Federation]:
             experiment.align.apply(found[folder])  # what is wrong with links is said before a folder is taken
             checked.add(experiment.align)
     return found
+
+
+def _check_starts(experiments: Mapping[Path, Experiment], federations: Mapping[Path, Federation]) -> None:
+    """What is wrong with the runs that experiments go on from is said before any folder is taken."""
+    from fedkge.runtimes.start import Start
+
+    for folder, experiment in experiments.items():
+        if experiment.start is not None:
+            Start.open(experiment, federations[folder])
 
 
 def _say_what_is_left(out: Path, runs: int, done: int, begun: int) -> None:

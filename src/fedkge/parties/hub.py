@@ -115,7 +115,8 @@ class HubParty:
         for name in self.sites:
             self.lines[name] = line(self.codec, self.hub.ids[name], self.widths, hub=True)
             self.lines[name].load(self._memories.pop(name, {}))
-        return self._advance()
+        validated = any(stopping.last_at >= 0 for stopping in self.stopping.values())
+        return self._measure() if self.plan.first and not validated else self._advance()
 
     def _number(self) -> None:
         """Number what was announced from 0 on: rows travel without ids, so only their order counts."""
@@ -241,16 +242,18 @@ class HubParty:
                 "refused": dict(self._refused),
             }
         )
-        if not self.plan.validates(self.round):
-            return self._advance()
+        return self._measure() if self.plan.validates(self.round) else self._advance()
+
+    # Validation
+
+    def _measure(self) -> list[Envelope]:
+        """Have everyone measure; before the first round the hub has nothing to tell."""
         self.phase, self._measured, self._heard = "measure", set(), set()
-        if not self.method.measures_answer:
+        if self.round == 0 or not self.method.measures_answer:
             return [Envelope(HUB, s, "measure", self.round, note=self._note(s)) for s in self._active]
         out = [self._ask(site, "measure") for site in self._active]
         self.holds = set(self._active)
         return out
-
-    # Validation
 
     def _metrics(self, envelope: Envelope) -> list[Envelope]:
         if envelope.round != self.round or self.phase != "measure" or envelope.sender in self.stopped:

@@ -12,13 +12,13 @@ from fedkge.reports.run import ALONE, Run
 
 def alone(experiment: Experiment, others: Sequence[Experiment]) -> Experiment | None:
     """What to compare with: every site alone, same data and model, and of these the one most alike."""
-    if experiment.method == ALONE:
+    if experiment.approach == ALONE:
         return None
     own = experiment.first
     fit = [
         other
         for other in others
-        if other.method == ALONE
+        if other.approach == ALONE
         and other.ended
         and (other.first.dataset, other.first.model) == (own.dataset, own.model)
     ]

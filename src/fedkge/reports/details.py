@@ -23,6 +23,7 @@ BUDGET = {  #: what decides how much a run may learn, and where a config has it
     "patience": "evaluate.patience",
     "rule": "evaluate.rule",
 }
+AFTER = "after"  #: what was spent on the tables that a run began with
 
 
 def size_rows(runs: Sequence[Run]) -> list[Row]:
@@ -89,6 +90,7 @@ def budget(run: Run) -> Row:
     options = flat(run.config)
     given = dict((run.summary or {}).get("budget", {}))
     found = {name: given.get(name, options.get(key)) for name, key in BUDGET.items()}
+    found[AFTER] = run.before.spent if run.before else None
     return {name: value for name, value in found.items() if value is not None}
 
 

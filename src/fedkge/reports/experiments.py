@@ -9,7 +9,7 @@ from math import inf, isfinite
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from fedkge.reports.options import METHOD, SEED, flat, same, spoken, swept_keys
+from fedkge.reports.options import METHOD, SEED, START, flat, same, spoken, swept_keys
 from fedkge.reports.run import ALONE, POOLED, Run
 
 
@@ -43,8 +43,8 @@ class Experiment:
         return self.runs[0]
 
     @property
-    def method(self) -> str:
-        return self.first.method
+    def approach(self) -> str:
+        return self.first.approach
 
     @property
     def sites(self) -> list[str]:
@@ -84,27 +84,27 @@ def experiments(runs: Sequence[Run]) -> list[Experiment]:
         groups.setdefault((options, again), []).append(run)
     for group in groups.values():
         group.sort(key=lambda run: run.seed)
-    of = sorted(groups.values(), key=lambda group: _rank(group[0].method))
-    colours = _colours([group[0].method for group in of])
+    of = sorted(groups.values(), key=lambda group: _rank(group[0].approach))
+    colours = _colours([group[0].approach for group in of])
     return [
         Experiment(label, group, *colour)
         for label, group, colour in zip(_labels(of), of, colours, strict=True)
     ]
 
 
-def _rank(method: str) -> int:
-    return {ALONE: 0, POOLED: 2}.get(method, 1)
+def _rank(approach: str) -> int:
+    return {ALONE: 0, POOLED: 2}.get(approach, 1)
 
 
 def _labels(groups: Sequence[Sequence[Run]]) -> list[str]:
-    """The method and the options in which the experiments differ; folders where that is not enough."""
+    """The approach and the options in which the experiments differ; folders where that is not enough."""
     first = [group[0] for group in groups]
-    keys = [key for key in swept_keys(first) if key != METHOD]
+    keys = [key for key in swept_keys(first) if key not in (METHOD, START)]
     names = []
     for run in first:
         options = flat(run.config)
         own = [spoken(key, options[key], keys) for key in keys if key in options]
-        names.append(" · ".join([run.method, *own]))
+        names.append(" · ".join([run.approach, *own]))
     for more in (lambda run: run.name, lambda run: str(run.path)):
         if len(set(names)) == len(names):
             return names
@@ -112,12 +112,12 @@ def _labels(groups: Sequence[Sequence[Run]]) -> list[str]:
     return names
 
 
-def _colours(methods: Sequence[str]) -> list[tuple[str, int]]:
+def _colours(approaches: Sequence[str]) -> list[tuple[str, int]]:
     """Alone and pooled look the same on every page; all others take the page's colours in turn."""
     used: Counter[str] = Counter()
     found = []
-    for method in methods:
-        kind = {ALONE: "alone", POOLED: "pooled"}.get(method, "s")
+    for approach in approaches:
+        kind = {ALONE: "alone", POOLED: "pooled"}.get(approach, "s")
         turn = used[kind]
         used[kind] += 1
         found.append((f"s{turn % COLOURS}", turn // COLOURS) if kind == "s" else (kind, turn))
@@ -131,7 +131,7 @@ def foremost(groups: Sequence[Experiment], most: int) -> list[Experiment]:
 
     def merit(group: Experiment) -> tuple[bool, float]:
         found = group.test()
-        return group.method in (ALONE, POOLED), found.mean if found else -1.0
+        return group.approach in (ALONE, POOLED), found.mean if found else -1.0
 
     chosen = sorted(groups, key=merit, reverse=True)[:most]
     return [group for group in groups if group in chosen]

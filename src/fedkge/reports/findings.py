@@ -7,11 +7,11 @@ from html import escape
 from math import isfinite
 
 from fedkge.reports.baseline import Versus, alone, versus
-from fedkge.reports.details import budget_rows
+from fedkge.reports.details import AFTER, budget_rows
 from fedkge.reports.experiments import Experiment
-from fedkge.reports.markup import difference, share, sites
+from fedkge.reports.markup import difference, share, sites, size
 from fedkge.reports.paired import BETTER, WORSE, Differences
-from fedkge.reports.run import ALONE, POOLED, asked
+from fedkge.reports.run import ALONE, POOLED, Run, asked
 
 #: What a reader must know about a method before comparing it.
 TERMS = {
@@ -35,8 +35,8 @@ def finding(groups: Sequence[Experiment]) -> str:
         return f"Test MRR is {_value(groups[0])} {where} (filtered, {asked_}, realistic ties)."
     if len({group.first.dataset for group in groups}) > 1:
         return "The runs used different data: read each by itself."
-    apart = [group for group in ended if group.method != POOLED]
-    pooled = [group for group in ended if group.method == POOLED]
+    apart = [group for group in ended if not group.first.pools]
+    pooled = [group for group in ended if group.first.pools]
     sentences = [_apart(apart, groups)] if apart else []
     sentences += [_reference(pooled, groups)] if pooled else []
     return " ".join(sentences)
@@ -132,7 +132,8 @@ def doubts(groups: Sequence[Experiment]) -> list[str]:
         texts.append("The runs have different sites; averages over all sites cannot be compared.")
     elif _digests_differ(groups):
         texts.append("The runs' graphs differ although their names are the same; numbers cannot be compared.")
-    differing = [row for row in budget_rows(groups) if row["differs"]]
+    texts += [_went_before(group) for group in groups if group.first.before]
+    differing = [row for row in budget_rows(groups) if row["differs"] and row["option"] != AFTER]
     if differing:
         names = ", ".join(f"{row['option']} ({_distinct(row, groups)})" for row in differing)
         texts.append(f"Budgets differ in {names}: a difference in results may be the budget's.")
@@ -143,6 +144,16 @@ def doubts(groups: Sequence[Experiment]) -> list[str]:
         judged = "; ".join(f"{g.label}: {asked(g.runs)}" for g in groups[:NAMED])
         texts.append(f"Runs are judged by different questions ({judged}{'; …' * (len(groups) > NAMED)}).")
     return texts
+
+
+def _went_before(group: Experiment) -> str:
+    before = [run.before for run in group.runs if run.before]
+    spent = " or ".join(dict.fromkeys(one.spent for one in before))
+    sent = max(one.sent for one in before)
+    return (
+        f"{group.label} goes on from {before[0].approach}: {spent}, and {size(sent)} that these sent, are "
+        "not in its own rounds, bytes and seconds."
+    )
 
 
 def _own_notices(group: Experiment) -> list[str]:
@@ -186,9 +197,16 @@ def _digests_differ(groups: Sequence[Experiment]) -> bool:
     return any(len(digests) > 1 for digests in found.values())
 
 
+def _meaning(run: Run) -> str:
+    text = TERMS.get(run.method, FEDERATED)
+    if run.before is None:
+        return text
+    return f"Sites begin with the tables of {run.before.approach}, whose terms hold here too. Then: {text}"
+
+
 def terms(groups: Sequence[Experiment]) -> str:
     """What the methods on this page mean for those whose data it is."""
-    known = {group.method: TERMS.get(group.method, FEDERATED) for group in groups}
+    known = {group.approach: _meaning(group.first) for group in groups}
     alike: dict[str, list[str]] = {}
     for name, text in known.items():
         alike.setdefault(text, []).append(name)

@@ -234,7 +234,7 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     labels = []
     for run, of in zip(runs, options, strict=True):
         more = [spoken(key, of[key], keys) for key in keys if key in of]
-        labels.append(" · ".join([f"{run.method}, {run.model} on {run.dataset}", *more]))
+        labels.append(" · ".join([f"{run.approach}, {run.model} on {run.dataset}", *more]))
     return labels
 
 

@@ -119,8 +119,8 @@ def _plotly() -> str:
 def _title(groups: Sequence[Experiment]) -> str:
     datasets = " and ".join(dict.fromkeys(Path(group.first.dataset).name for group in groups))
     if len(groups) == 1:
-        return f"{groups[0].method} with {groups[0].first.model} on {datasets}"
-    methods = list(dict.fromkeys(group.method for group in groups))
+        return f"{groups[0].approach} with {groups[0].first.model} on {datasets}"
+    methods = list(dict.fromkeys(group.approach for group in groups))
     if len(methods) <= 5:
         return f"{', '.join(methods)} on {datasets}"
     return f"{len(methods)} methods on {datasets}"

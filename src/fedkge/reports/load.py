@@ -81,6 +81,7 @@ def load_run(path: Path) -> Run:
         rounds=story.rounds,
         validations=story.validations,
         links=list(story.links.values()),
+        before=story.before,
     )
 
 

@@ -11,6 +11,7 @@ from fedkge.reports.run import Run
 
 SEED = "seed"
 METHOD = "method.name"
+START = "start"  #: with the method, how a run came to its tables
 MODE = "privacy.mode"  #: what its other options belong to, as those of other parts to their name
 
 

@@ -84,8 +84,8 @@ def _check_whole(run: Run, entries: Sequence[Entry]) -> None:
     A ledger that has fewer has lost some.
     """
     if run.summary is None:
+        from fedkge.runtimes.federated import CHECKPOINT
         from fedkge.runtimes.folder import RunFolder
-        from fedkge.runtimes.inprocess import CHECKPOINT
 
         state = RunFolder.open(run.path).checkpoint_state(CHECKPOINT)
         if state is not None and "ledger" in state:

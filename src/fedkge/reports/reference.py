@@ -92,7 +92,8 @@ def references(groups: Sequence[Experiment], name: str) -> list[Experiment]:
     kinds: tuple[Callable[[Experiment], Iterable[str]], ...] = (
         lambda group: [group.label],
         _folders,
-        lambda group: [group.method],
+        lambda group: [group.approach],
+        lambda group: [group.first.method],
     )
     matches = ([group for group in groups if name in names(group)] for names in kinds)
     found = next(filter(None, matches), [])

@@ -9,9 +9,11 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from fedkge.reports.before import Before
+
 Curve: TypeAlias = Mapping[int, float]  # round -> value
 Curves: TypeAlias = Mapping[str, Curve]  # site -> round -> value
-ALONE = "single"  #: the method that others are compared with: every site for itself
+ALONE = "single"  #: what others are compared with: every site for itself, from the beginning
 SIDES = {"both": "head and tail", "head": "heads alone", "tail": "tails alone"}  #: of questions, in words
 POOLED = "collective"  #: the method in which graphs leave their sites; what sharing everything would give
 
@@ -89,6 +91,7 @@ class Run:
     rounds: Mapping[int, Round]
     validations: Mapping[int, Validation]
     links: Sequence[Mapping[str, Any]]  #: per axis how many given alignments were used and left out
+    before: Before | None = None  #: the run whose tables this one began with
 
     @property
     def name(self) -> str:
@@ -101,6 +104,19 @@ class Run:
     @property
     def method(self) -> str:
         return str(self.config["method"]["name"])
+
+    @property
+    def approach(self) -> str:
+        """The method, and what it goes on from: `single after fedprox` is not every site alone."""
+        if "start" not in self.config:
+            return self.method
+        before = self.before.approach if self.before else Path(str(self.config["start"])).name
+        return f"{self.method} after {before}"
+
+    @property
+    def pools(self) -> bool:
+        """Whether graphs have left their sites, in this run or in one that it goes on from."""
+        return POOLED in (self.method, *(self.before.methods if self.before else ()))
 
     @property
     def model(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedkge.reports.before import Before
 from fedkge.reports.run import Between, Round, Traffic, Validation
 
 
@@ -20,12 +21,14 @@ class Story:
     rounds: dict[int, Round] = field(default_factory=dict)
     validations: dict[int, Validation] = field(default_factory=dict)
     links: dict[str, dict[str, Any]] = field(default_factory=dict)  # by axis
+    before: Before | None = None
 
     def tell(self, event: Mapping[str, Any]) -> None:
         """Take the next event; kinds that no table or plot needs are passed over."""
         kinds: dict[str, Callable[[Mapping[str, Any]], None]] = {
             "start": self._start,
             "links": self._links,
+            "warm_start": self._warm_start,
             "resumed": self._resumed,
             "round": self._round,
             "evaluate": self._evaluate,
@@ -46,6 +49,9 @@ class Story:
         unusable = {name: int(event.get(name, 0)) for name in ("within_site", "unmatched")}
         examples = list(event.get("examples", []))
         self.links[str(event["axis"])] = {"axis": event["axis"], **known, **unusable, "examples": examples}
+
+    def _warm_start(self, event: Mapping[str, Any]) -> None:
+        self.before = Before.read(event)
 
     def _resumed(self, event: Mapping[str, Any]) -> None:
         """What was done after the checkpoint is lost, and will be done again."""

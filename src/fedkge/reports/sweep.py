@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedkge.reports.details import Row, time_row
 from fedkge.reports.experiments import Experiment, experiments
-from fedkge.reports.options import METHOD, flat, same, spoken, swept_keys
+from fedkge.reports.options import METHOD, START, flat, same, spoken, swept_keys
 from fedkge.reports.run import Run
 from fedkge.reports.tables import mean, told
 
@@ -38,9 +38,9 @@ def sweep_rows(runs: Sequence[Run]) -> list[Row]:
 
 
 def swept(runs: Sequence[Run]) -> list[str]:
-    """The keys to show as a sweep: a comparison of methods alone is none."""
+    """The keys to show as a sweep: a comparison of methods, and of what they go on from, is none."""
     keys = swept_keys(runs)
-    return keys if any(key != METHOD for key in keys) else []
+    return keys if any(key not in (METHOD, START) for key in keys) else []
 
 
 def lines_of(key: str, groups: Sequence[Experiment], keys: Sequence[str]) -> dict[str, list[Experiment]]:
@@ -54,7 +54,7 @@ def lines_of(key: str, groups: Sequence[Experiment], keys: Sequence[str]) -> dic
     for group in having:
         options = flat(group.first.config)
         own = [spoken(other, options[other], others) for other in others if other in options]
-        lines.setdefault(" · ".join(own) or group.method, []).append(group)
+        lines.setdefault(" · ".join(own) or group.approach, []).append(group)
     return lines
 
 

@@ -46,7 +46,7 @@ def sweep_figures(key: str, groups: Sequence[Experiment], keys: Sequence[str]) -
     lines = lines_of(key, groups, keys)
     having = [group for of in lines.values() for group in of]
     where = places(key, [flat(group.first.config)[key] for group in having])
-    rest = [g for g in groups if g not in having and g.method in (ALONE, POOLED)]
+    rest = [g for g in groups if g not in having and g.approach in (ALONE, POOLED)]
     kinds: list[tuple[str, dict[str, Any], Callable[[Experiment], Spread | None]]] = [
         ("Test MRR", {"title": {"text": "test MRR, filtered"}}, lambda group: group.test()),
         ("Bytes sent", bytes_axis(""), lambda group: group.over(lambda run: run.traffic.bytes)),
@@ -81,8 +81,8 @@ def _line(
         ((where.of[same(flat(group.first.config)[key])], value(group)) for group in groups),
         key=lambda pair: pair[0],
     )
-    method = {group.method for group in groups}
-    colour = "alone" if method == {ALONE} else "pooled" if method == {POOLED} else f"s{i % COLOURS}"
+    approach = {group.approach for group in groups}
+    colour = "alone" if approach == {ALONE} else "pooled" if approach == {POOLED} else f"s{i % COLOURS}"
     trace: Trace = {
         "type": "scatter",
         "mode": "lines+markers" if where.numbers else "markers",

@@ -28,7 +28,7 @@ def traffic(page: Canvas, groups: Sequence[Experiment], drawn: Sequence[Experime
     """What went over the wire; for a single run by round and site as well."""
     runs = [run for group in groups for run in group.runs]
     if not any(exchanged(run) for run in runs):
-        texts = [NOTHING_SENT.get(run.method, "Nothing has been sent so far.") for run in runs]
+        texts = [_nothing_sent(run) for run in runs]
         return "".join(f'<p class="soft">{escape(text)}</p>' for text in dict.fromkeys(texts))
     if len(runs) == 1:
         return _own(page, runs[0])
@@ -52,6 +52,12 @@ def traffic(page: Canvas, groups: Sequence[Experiment], drawn: Sequence[Experime
     caption = "What went over the wire until the run stopped" + ("; means over seeds." if seeds else ".")
     parts += [page.place(traffic_plots.experiments_figure(rows)), table(rows, columns, caption)]
     return "".join(parts + [_attendance(page, g.first, g.label) for g in drawn if len(g.runs) == 1])
+
+
+def _nothing_sent(run: Run) -> str:
+    text = NOTHING_SENT.get(run.method, "Nothing has been sent so far.")
+    before = run.before
+    return text if before is None else f"{text} Before, {size(before.sent)} were sent by {before.approach}."
 
 
 def _own(page: Canvas, run: Run) -> str:
@@ -126,7 +132,7 @@ def _exposed(runs: Sequence[Run]) -> str:
             things = {"entity": "entities", "relation": "relations"}[found["axis"]]
             if found["by_two"]:
                 lines.append(
-                    f"{run.method}: {found['by_two']:,} of {found['shared']:,} shared {things} are at "
+                    f"{run.approach}: {found['by_two']:,} of {found['shared']:,} shared {things} are at "
                     "exactly two sites; from the hub's means each of the two can compute the other's rows. "
                     "`fedkge attack --name pairs` measures it."
                 )
@@ -146,7 +152,7 @@ def _shared(runs: Sequence[Run]) -> str:
     for run in runs:
         rows = shared_rows(run)
         if rows:
-            shown.setdefault(str(rows), []).append(run.method)
+            shown.setdefault(str(rows), []).append(run.approach)
     tables = []
     for run in runs:
         methods = shown.pop(str(shared_rows(run)), None)

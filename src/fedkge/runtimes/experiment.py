@@ -134,6 +134,7 @@ class Experiment:
     data: Data
     seed: int = 0
     rounds: int = 100  #: at most; each is `trainer.epochs` passes over the training statements
+    start: Path | None = None  #: a finished run whose tables sites begin with, found by name, not at random
     trainer: Trainer = field(default_factory=Trainer)
     method: Method = field(default_factory=Single)
     select: Selection = field(default_factory=Full)
@@ -149,6 +150,12 @@ class Experiment:
             raise ConfigError(f"rounds: expected at least 1, got {self.rounds}")
         self.method.selection(self.select)  # refuses what does not go together
         self.method.coding(self.codec)
+        if self.start is not None and self.privacy.mode != "off":
+            raise ConfigError(
+                f"start: with privacy.mode {self.privacy.mode!r} the tables of another run cannot be gone on "
+                "from: what it has released of the same statements is not in this run's ledger; expected "
+                "privacy.mode = 'off', or start unset"
+            )
         if self.privacy.noisy:
             check_trainer(self.trainer, self.privacy)
         whole_tables = self.method.penalises or self.method.factoring() is not None

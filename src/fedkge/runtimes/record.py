@@ -46,7 +46,7 @@ class Record:
 
     def write(self, events: Sequence[dict[str, Any]], stopping: Iterable[Stopping], watch: Watch) -> None:
         """Journal what the hub says has happened; rounds with what was gathered."""
-        validated = [one.last for one in stopping if one.best_at > 0]
+        validated = [one.last for one in stopping if one.best_at >= 0]
         mrr = sum(validated) / len(validated) if validated else None
         for event in events:
             self.journal.write(**(self._round(event, mrr, watch) if event["event"] == "round" else event))

@@ -1,0 +1,45 @@
+"""What a run went on from: the runs whose tables its sites began with, and what had been spent on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Before:
+    """A run that another one began with."""
+
+    method: str
+    rounds: int  #: until it stopped, not only to those that were kept
+    epochs: int  #: in each
+    bytes: int  #: sent in both directions
+    start: Before | None  #: what it began with itself
+
+    @classmethod
+    def read(cls, found: Mapping[str, Any]) -> Before:
+        rounds, epochs, sent = (int(found[name]) for name in ("rounds", "epochs", "bytes"))
+        start = found.get("start")
+        return cls(str(found["method"]), rounds, epochs, sent, None if start is None else cls.read(start))
+
+    @property
+    def approach(self) -> str:
+        """Its method and those before: `single after fedprox`."""
+        return " after ".join(self.methods)
+
+    @property
+    def methods(self) -> list[str]:
+        """Its own and those before."""
+        return [self.method, *(self.start.methods if self.start else ())]
+
+    @property
+    def spent(self) -> str:
+        """What training it took: `200 rounds of fedprox, 3 epochs each`."""
+        own = f"{self.rounds} round{'s' * (self.rounds != 1)} of {self.method}, {self.epochs} epochs each"
+        return own if self.start is None else f"{own}, after {self.start.spent}"
+
+    @property
+    def sent(self) -> int:
+        """Bytes that it and those before have sent."""
+        return self.bytes + (0 if self.start is None else self.start.sent)

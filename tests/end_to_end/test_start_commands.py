@@ -1,0 +1,75 @@
+"""Going on from a run, as a user does it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from commands import answer, fedkge, files, journal_of, refused, summary_of
+from fedkge.config import read_toml
+
+pytest.importorskip("numba")
+pytestmark = pytest.mark.usefixtures("here", "done")
+
+
+def test_a_run_goes_on_from_another(tmp_path: Path) -> None:
+    found = fedkge("run", "tiny.toml", "--out", tmp_path / "after", "--set", "start=runs/tiny")
+    assert found.exit_code == 0, found.output
+    config = read_toml(tmp_path / "after" / "config.toml")
+    assert config["start"] == str(Path("runs/tiny").resolve()), "whole, as a run is used from other folders"
+    summary = summary_of(tmp_path / "after")
+    assert (summary["start"]["method"], summary["start"]["rounds"]) == ("single", 6)
+    kinds = [(event["event"], event.get("round")) for event in journal_of(tmp_path / "after")]
+    assert kinds[:4] == [("start", None), ("warm_start", None), ("evaluate", 0), ("round", 1)]
+    told = answer("report", "runs/tiny", tmp_path / "after", "--out", tmp_path / "report.html")
+    assert [row["run"] for row in told["metrics"]] == ["single", "single after single"]
+    assert {row["run"] for row in told["paired"]} == {"single after single"}
+    again = fedkge("run", "tiny.toml", "--out", tmp_path / "after", "--set", "start=runs/tiny", "--resume")
+    assert again.exit_code == 0, again.output
+
+
+def test_seeds_go_on_from_seeds(tmp_path: Path) -> None:
+    for out, start in (("first", ()), ("second", ("--set", f"start={tmp_path / 'first'}"))):
+        found = fedkge("run", "tiny.toml", "--out", tmp_path / out, "--seeds", "0,1", *start)
+        assert found.exit_code == 0, found.output
+    for seed in (0, 1):
+        run = tmp_path / "second" / f"seed-{seed}"
+        assert summary_of(run)["start"]["run"] == str(tmp_path / "first" / f"seed-{seed}")
+    told = answer("report", tmp_path / "second", "--out", tmp_path / "report.html")
+    assert [(row["run"], row["seeds"]) for row in told["metrics"]] == [("single after single", 2)]
+
+
+def test_a_start_that_is_wrong_is_said_before_anything_trains(tmp_path: Path) -> None:
+    said = refused("run", "tiny.toml", "--out", tmp_path / "run", "--set", "start=nowhere")
+    assert said.startswith(f"start: {Path.cwd() / 'nowhere'}: not a run folder")
+    arguments = ("--set", "start=runs/tiny", "--set", "model.dim=7")
+    said = refused("compare", "tiny.toml", "--method", "single,fedep", "--out", tmp_path / "run", *arguments)
+    assert "tables of transe (dim = 6" in said
+    assert "trains transe (dim = 7" in said
+    said = refused("run", "tiny.toml", "--set", "start=runs/tiny", "--set", "privacy.mode=u-only")
+    assert said.startswith("--set start: with privacy.mode 'u-only'")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_is_used_after_its_start_has_gone(
+    tmp_path: Path, done: subprocess.CompletedProcess[str]
+) -> None:
+    assert done.returncode == 0
+    shutil.copytree("runs/tiny", tmp_path / "before")
+    given = ("--out", tmp_path / "after", "--set", f"start={tmp_path / 'before'}")
+    assert fedkge("run", "tiny.toml", *given).exit_code == 0
+    shutil.rmtree(tmp_path / "before")
+    was = files(tmp_path / "after" / "sites")
+    assert fedkge("evaluate", tmp_path / "after").exit_code == 0
+    again = fedkge("run", "tiny.toml", *given, "--resume")
+    assert again.exit_code == 0, again.output
+    assert files(tmp_path / "after" / "sites") == was
+
+
+def test_it_is_explained() -> None:
+    (option,) = json.loads(fedkge("explain", "start", "--json").stdout)
+    assert "begin with" in json.dumps(option)
