@@ -29,7 +29,7 @@ import torch
 
 from fedkge.config import override, read_toml
 from fedkge.errors import DataError, FedkgeError
-from fedkge.privacy import LEDGER, accounts, read_ledger
+from fedkge.privacy import LEDGER, accounts, whole_ledger
 from fedkge.runtimes.experiment import Experiment
 from fedkge.runtimes.folder import RunFolder
 from fedkge.runtimes.inprocess import run
@@ -167,7 +167,8 @@ def summary_of(path: Path, point: Point, presets: Path) -> dict[str, Any]:
     privacy = experiment.privacy
     if privacy.noisy and not summary["privacy"]:
         assert privacy.delta is not None, "with noise there is a delta"
-        counted = accounts(read_ledger(path / LEDGER), privacy.delta, privacy.accountant)
+        entries = whole_ledger(path / LEDGER, summary).entries
+        counted = accounts(entries, privacy.delta, privacy.accountant)
         summary["privacy"] = [account.plain() for account in counted]
         folder.write_summary(summary)
     return summary

@@ -112,7 +112,6 @@ def test_paper_mode_promises_nothing(tmp_path: Path) -> None:
     [
         ([], "guarantee: none, because training added no noise (privacy.mode is off)."),
         (["privacy.mode=u-only"], "Confidential statements were not used (privacy.mode is u-only)"),
-        (STRICT, "Nothing has been released yet (privacy.mode is strict)"),
     ],
 )
 def test_a_run_without_a_ledger(tmp_path: Path, options: list[str], said: str) -> None:
@@ -124,13 +123,45 @@ def test_a_run_without_a_ledger(tmp_path: Path, options: list[str], said: str) -
     assert not (run / "privacy.html").exists()
 
 
+def test_a_private_run_before_its_first_round(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", options=STRICT, ended=False)
+    journal = (run / "run.jsonl").read_text()
+    (run / "run.jsonl").write_text(journal.splitlines(keepends=True)[0])
+    shown = fedkge("privacy", run)
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.startswith("Nothing has been released yet (privacy.mode is strict)")
+    (run / "run.jsonl").write_text(journal)
+    assert "run.jsonl has rounds that made some: what was spent is not known" in refused("privacy", run)
+
+
 def test_runs_add_up(strict: Path, tmp_path: Path) -> None:
     private_run(tmp_path / "again", STRICT, Release(Gaussian(1.5), Poisson(0.01), 50))
-    found = answer("privacy", strict, tmp_path / "again", "--accountant", "rdp")
+    found = answer("privacy", strict, tmp_path / "again")
+    assert found["note"] is None
     both = [Release(Gaussian(noise), Poisson(0.01), 300) for noise in (1.2, 1.5)]
     assert found["together"][0]["epsilon"] == Rdp().epsilon(both, 1e-6)
     assert all(found["together"][0]["epsilon"] > run["sites"][0]["epsilon"] for run in found["runs"])
     assert "All runs together, if sites of one name" in fedkge("privacy", strict, tmp_path / "again").stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "accountant", "delta"),
+    [("privacy.accountant=pld", "pld", 1e-6), ("privacy.delta=1e-5", "rdp", 1e-5)],
+)
+def test_runs_that_were_counted_otherwise_are_counted_alike(
+    strict: Path, tmp_path: Path, option: str, accountant: str, delta: float
+) -> None:
+    """Else a sum could be below its parts: here the second run adds hardly anything."""
+    private_run(tmp_path / "other", [*STRICT, option], Release(Gaussian(90.0), Poisson(0.01), 1))
+    alone = answer("privacy", strict)["runs"][0]["sites"][0]["epsilon"]
+    found = answer("privacy", strict, tmp_path / "other")
+    rows = [*found["together"], *(site for run in found["runs"] for site in run["sites"])]
+    assert {(row["accountant"], row["delta"]) for row in rows} == {(accountant, delta)}
+    north = found["together"][0]["epsilon"]
+    assert north >= max(run["sites"][0]["epsilon"] for run in found["runs"])
+    assert north < alone, "as the first run was counted by itself"
+    assert f"All runs are counted by {accountant} at δ = {delta:g} here" in found["note"]
+    assert found["note"] in fedkge("privacy", strict, tmp_path / "other").stdout
 
 
 def test_runs_that_do_not_add_up(strict: Path, tmp_path: Path) -> None:
@@ -152,16 +183,22 @@ def test_runs_that_do_not_add_up(strict: Path, tmp_path: Path) -> None:
     assert "All runs together" not in shown
 
 
-def test_a_ledger_that_lost_lines_is_an_error(strict: Path) -> None:
-    summary = json.loads((strict / "summary.json").read_text())
-    summary["privacy"] = answer("privacy", strict)["runs"][0]["sites"]
-    (strict / "summary.json").write_text(json.dumps(summary))
-    assert fedkge("privacy", strict).exit_code == 0
-    lines = (strict / "ledger.jsonl").read_text().splitlines(keepends=True)
-    (strict / "ledger.jsonl").write_text("".join(lines[:-1]))
-    assert "250 releases of site 'north', while the run made 300" in refused("privacy", strict)
+def seal(run: Path) -> None:
+    """Have the summary say what the ledger has, as that of a run does."""
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps(summary | Ledger(run / "ledger.jsonl").seal))
+
+
+@pytest.mark.parametrize("command", ["privacy", "report"])
+def test_the_end_of_an_ended_runs_ledger_is_known(strict: Path, command: str) -> None:
+    seal(strict)
+    assert fedkge(command, strict).exit_code == 0
+    *lines, last = (strict / "ledger.jsonl").read_text().splitlines(keepends=True)
+    for changed in ("".join(lines), "".join([*lines, last.replace('"noise": 1.2', '"noise": 100.0')])):
+        (strict / "ledger.jsonl").write_text(changed)
+        assert "not all of, the 450 that the run has made" in refused(command, strict)
     (strict / "ledger.jsonl").unlink()
-    assert "0 releases of site 'north'" in refused("privacy", strict)
+    assert "its 0 releases are not, or not all of, the 450" in refused(command, strict)
 
 
 def test_a_damaged_ledger_is_an_error(strict: Path) -> None:

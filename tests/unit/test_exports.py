@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 from fedkge.errors import ConfigError, DataError
 from fedkge.exports import load_embeddings, pykeen, save_embeddings, to_pykeen
+from fedkge.exports.pykeen_files import save_pykeen
 from fedkge.graphs.graph import Axis, Graph, Names
 from fedkge.kernels import Similarity
 from fedkge.models import MODELS, Tables
@@ -176,3 +178,15 @@ def test_a_graph_without_training_statements_makes_no_pykeen_model() -> None:
     tables, graph = make("transe")
     with pytest.raises(DataError, match="train: no statements"):
         to_pykeen(tables, Graph(graph.entities, graph.relations, graph.train[:0], test=graph.train))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_confidential_statements_do_not_go_to_pykeen(tmp_path: Path) -> None:
+    factories = pytest.importorskip("pykeen.triples")
+    tables, graph = make("transe")
+    marks = np.arange(len(graph.train)) % 3 == 0
+    save_pykeen(tables, replace(graph, confidential=marks), tmp_path)
+    kept = factories.TriplesFactory.from_path_binary(tmp_path / "training_triples")
+    assert sorted(kept.mapped_triples.tolist()) == sorted(graph.train[~marks].tolist())
+    with pytest.raises(DataError, match="all statements are confidential"):
+        save_pykeen(tables, replace(graph, confidential=np.ones_like(marks)), tmp_path)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fedkge.errors import ConfigError, DataError
-from fedkge.privacy import Ledger, Release, read_ledger
+from fedkge.privacy import Ledger, Release, read_ledger, whole_ledger
 from fedkge.privacy.releases import Everything, Gaussian, Poisson, Shuffled, TouchedRows
 
 STEPS = Release(Gaussian(1.1), Poisson(0.01), 20)
@@ -159,12 +159,24 @@ def test_a_checkpoint_knows_a_ledger_that_lost_its_end(path: Path) -> None:
     path.write_bytes(before)
     Ledger(path).check(middle, 20)
     with pytest.raises(
-        DataError, match="has 20 releases, and lacks some of the 40 that the checkpoint knows of"
+        DataError, match="its 20 releases are not, or not all of, the 40 that the run has made"
     ):
         Ledger(path).check(ledger.head, ledger.total)
     path.unlink()
-    with pytest.raises(DataError, match="has 0 releases, and lacks some of the 20 that the checkpoint"):
+    with pytest.raises(DataError, match="its 0 releases are not, or not all of, the 20"):
         Ledger(path).check(middle, 20)
+
+
+def test_a_seal_is_checked_wherever_it_is_kept(path: Path) -> None:
+    ledger = Ledger(path)
+    ledger.record("a", 1, STEPS)
+    summary = {"metrics": {}, **ledger.seal}
+    assert whole_ledger(path, None, {"hub": 1}, summary).entries == ledger.entries
+    path.write_bytes(path.read_bytes().replace(b'"noise": 1.', b'"noise": 9.'))
+    assert whole_ledger(path, None, {"hub": 1}).total == 20, "older folders have nothing to check against"
+    for known in ((None, summary), (summary, None)):
+        with pytest.raises(DataError, match="its 20 releases are not, or not all of, the 20"):
+            whole_ledger(path, *known)
 
 
 def test_knows_how_many_statements_there_are(path: Path) -> None:

@@ -80,6 +80,8 @@ def test_no_noise_reaches_it() -> None:
     floor = Budget(0.2, 1e-6, ACCOUNTANTS["rdp-paper"]())
     with pytest.raises(ConfigError, match=r"no noise reaches 0\.2 at delta 1e-06; it is still 0\.22"):
         floor.noise(lambda noise: [Release(Gaussian(noise), Poisson(0.01), 10)])
+    with pytest.raises(ConfigError, match=r"still inf at noise .* or a larger epsilon or delta"):
+        Budget(1.0, 1e-30).noise(lambda noise: [Release(Gaussian(noise), Poisson(0.01), 10)])
     spent = Release(Gaussian(1.0), Everything())
     with pytest.raises(ConfigError, match="no noise reaches 1 "):
         Budget(1.0, 1e-6, Rdp()).noise(lambda noise: [spent, Release(Gaussian(noise), Poisson(0.01), 10)])

@@ -38,6 +38,45 @@ def test_a_guarantee_says_whose_against_whom_and_by_what() -> None:
     assert "use all statements" in " ".join(explained([account(STEPS, Release(Gaussian(9.0), Everything()))]))
 
 
+def test_delta_is_what_is_added_to_a_probability() -> None:
+    text = " ".join(explained([account(STEPS)]))
+    assert (
+        "at most e^ε = 7.39 times the probability, plus δ, if a statement of north was in the graph" in text
+    )
+    assert "only if the statement was there is seen with a probability of at most δ" in text
+    assert "chance" not in text
+    assert "odds" not in text
+
+
+@pytest.mark.parametrize(
+    "text", [explained([account(STEPS)]), unprotected("u-only")], ids=["strict", "u-only"]
+)
+def test_files_that_epsilon_does_not_cover_are_named(text: list[str]) -> None:
+    (kept,) = (said for said in text if said.startswith("Not protected, and to be kept at the site"))
+    for file, of in {
+        "summary.json": "`digest`, a hash of the graph",
+        "clustering": "`metrics`",
+        "run.jsonl": "the last metrics",
+        "sites/*/ranks.safetensors": "ranks among what all statements leave open",
+        "checkpoints/": "the digest again",
+    }.items():
+        assert of in kept[kept.index(file) :]
+    assert ("losses" in kept) == (text[0].startswith("north")), "u-only trains on no confidential statement"
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "empty"), [(3.0, False), (4.5, False), (4.6, True), (24.0, True), (1e4, True)]
+)
+def test_an_epsilon_that_rules_out_nothing_says_so(epsilon: float, empty: bool) -> None:
+    said = explained([account(STEPS, epsilon=epsilon), account(STEPS, epsilon=0.1)])
+    warned = [line for line in said if line.startswith("Warning")]
+    assert len(warned) == empty
+    for line in warned:
+        assert line.startswith("Warning: the ε of north alone rules out practically nothing")
+    (means,) = (line for line in said if line.startswith("That is"))
+    assert ("e^ε = " in means) == ("finds at most" in means) == (not empty)
+
+
 def test_no_guarantee_says_why_in_one_line() -> None:
     head, why = explained([account(PAPER)])
     assert head.endswith("guarantee: none)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +15,16 @@ import torch
 
 from commands import fedkge, refused
 from fedkge.errors import ConfigError, DataError, DataWarning
-from fedkge.graphs.graph import Graph, Split
+from fedkge.graphs.files import read_federation
+from fedkge.graphs.graph import Axis, Graph, Split
 from fedkge.graphs.marks import mark_relations, mark_share
 from fedkge.graphs.pool import pool
-from fedkge.privacy import LEDGER, read_ledger
+from fedkge.privacy import LEDGER, Ledger, read_ledger
 from fedkge.runtimes.folder import RunFolder
 from fedkge.runtimes.inprocess import Federated, Simulation, run
 from fedkge.runtimes.protection import Protected
+from fedkge.runtimes.stack import Stack
+from fedkge.training.clipping import Caught
 from fedkge.training.confidential import unmarked
 from fedkge.training.private import PrivateTraining
 from fedkge.training.secret import Secret
@@ -63,6 +67,48 @@ def test_u_only_is_training_without_the_statements(tmp_path: Path) -> None:
     first = played(tmp_path / "a", MARKED, privacy={"mode": "u-only"})
     assert_same(first, played(tmp_path / "b", left))
     assert not (tmp_path / "a" / LEDGER).exists()
+
+
+def test_ids_do_not_depend_on_confidential_statements(tmp_path: Path) -> None:
+    """Two graphs that differ in confidential statements alone, which stand first: the same rows, in order."""
+    kept = []
+    for number, secret in enumerate((["e5 r e1 1", "e2 r e4 1"], ["e1 s e0 1", "e4 s e3 1"])):
+        lines = [*secret, *(f"e{i} {r} e{(i + k) % 6} 0" for i in range(6) for k, r in enumerate("rs", 1))]
+        splits = {"train": lines, "valid": ["e0 r e3", "e1 r e3"], "test": ["e2 s e0", "e3 s e1"]}
+        folder = tmp_path / f"data{number}" / "here"
+        folder.mkdir(parents=True)
+        for split, rows_ in splits.items():
+            (folder / f"{split}.tsv").write_text("\n".join(rows_).replace(" ", "\t") + "\n")
+        made = experiment(privacy={"mode": "u-only"}, rounds=2)
+        where = RunFolder.create(tmp_path / f"run{number}", made, resume=False)
+        run(made, where, CPU, read_federation(folder.parent))
+        kept.append(RunFolder.open(tmp_path / f"run{number}").load_site("here"))
+    (first, *names), (second, *others) = kept
+    assert names == others
+    assert torch.equal(first.entities, second.entities)
+    assert torch.equal(first.relations, second.relations)
+
+
+@pytest.mark.parametrize("method", [{"name": "fedlu"}, {"name": "fedkd", "small": 4}], ids=["fedlu", "fedkd"])
+def test_both_tables_have_noise_on_every_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(Caught, "release_", lambda self, factors: None)  # noise alone moves them
+    mode = STRICT | {"mode": "fulldp"}
+    one = federated(tmp_path / "a", MARKED, method=method, privacy=mode, rounds=1)
+    tables = {f"{site} {own}": t for site, stack in one.stack_of.items() for own, t in both(stack, site)}
+    before = {key: table.clone() for key, table in tables.items()}
+    one.play(lambda progress: None)
+    assert len(tables) >= 3 * len(one.sites)
+    for key, table in tables.items():
+        assert (table != before[key]).any(-1).all(), key
+
+
+def both(stack: Stack, site: str) -> list[tuple[str, torch.Tensor]]:
+    own = stack.sites[site].tables
+    assert own.companion is not None
+    tables = {"": own, "companion": own.companion}
+    return [(f"{name} {axis}", one.table(axis)) for name, one in tables.items() for axis in Axis]
 
 
 @pytest.mark.parametrize("mode", [STRICT, {"mode": "u-only"}], ids=["strict", "u-only"])
@@ -125,10 +171,41 @@ def test_a_resumed_run_pays_again_and_with_other_noise(
 def test_a_run_that_lost_its_ledger_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed_in(3, monkeypatch, tmp_path / "killed")
     (tmp_path / "killed" / LEDGER).unlink()
-    with pytest.raises(
-        DataError, match=r"has 0 releases, and lacks some of the .* that the checkpoint knows of"
-    ):
+    with pytest.raises(DataError, match="its 0 releases are not, or not all of, the"):
         played(tmp_path / "killed", MARKED, method={"name": "fedep"}, privacy=STRICT)
+    shutil.rmtree(tmp_path / "killed" / "checkpoints")
+    with pytest.raises(DataError, match=r"no releases, while .*run\.jsonl has rounds that made some"):
+        played(tmp_path / "killed", MARKED, method={"name": "fedep"}, privacy=STRICT)
+
+
+def test_rounds_of_sites_that_hide_nothing_need_no_ledger(tmp_path: Path) -> None:
+    some = {**small_federation(), "a": MARKED["a"]}
+    journal = RunFolder(tmp_path).journal
+    journal.write("round", round=1, sites={"b": {"loss": 1.0}, "a": {"up_bytes": 3}})
+    federated(tmp_path, some, privacy=STRICT)
+    journal.write("round", round=2, sites={"a": {"loss": 1.0}})
+    with pytest.raises(DataError, match="has rounds that made some"):
+        federated(tmp_path, some, privacy=STRICT)
+
+
+def test_an_ended_run_knows_its_ledger(tmp_path: Path) -> None:
+    """Also when its last line is changed, which no later line tells of, and when it is gone on with."""
+    path, one = tmp_path / "run", experiment(privacy=STRICT)
+    summary = done(path, MARKED, privacy=STRICT)
+    ledger = Ledger(path / LEDGER)
+    assert (summary["ledger"], summary["releases"]) == (ledger.head, ledger.total)
+    assert summary["releases"] == sum(site["releases"] for site in summary["privacy"]) > 0
+    assert fedkge("privacy", path).exit_code == 0
+    *lines, last = (path / LEDGER).read_text().splitlines(keepends=True)
+    (path / LEDGER).write_text("".join([*lines, last.replace('"noise": 1.0', '"noise": 100.0')]))
+    says = f"its {ledger.total:,} releases are not, or not all of, the {ledger.total:,} that the run has made"
+    assert says in refused("privacy", path)
+    shutil.rmtree(path / "checkpoints")
+    with pytest.raises(DataError, match=says):
+        run(one, RunFolder.create(path, one, resume=True), CPU, MARKED)
+    (path / "summary.json").write_text("{")
+    with pytest.raises(DataError, match="not JSON"):
+        run(one, RunFolder.create(path, one, resume=True), CPU, MARKED)
 
 
 def test_a_ledger_that_lost_lines_of_an_unfinished_run_is_an_error(
@@ -143,7 +220,7 @@ def test_a_ledger_that_lost_lines_of_an_unfinished_run_is_an_error(
     lines = (path / LEDGER).read_text().splitlines(keepends=True)
     (path / LEDGER).write_text("".join(lines[:3]))
     kept = sum(entry.release.count for entry in entries[:3])
-    says = f"has {kept} releases, and lacks some of the {rounds_1_and_2} that the checkpoint knows of"
+    says = f"its {kept} releases are not, or not all of, the {rounds_1_and_2} that the run has made"
     assert says in refused("privacy", path)
     with pytest.raises(DataError, match=says):
         played(path, MARKED, method={"name": "fedep"}, privacy=STRICT)

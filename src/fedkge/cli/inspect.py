@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -132,10 +132,16 @@ def _sites(run: Path, site: str | None = None) -> list[tuple[str, Tables, Graph]
     """The run's sites with their graphs, loaded from where the run had them."""
     from fedkge.cli.training import check_data
     from fedkge.runtimes.folder import RunFolder
+    from fedkge.training.confidential import marked
 
     folder = RunFolder.open(run)
     names = folder.summary()["sites"] if site is None else [site]
     tables = {name: folder.load_site(name)[0] for name in names}
-    federation = folder.experiment().load()
+    experiment = folder.experiment()
+    federation = experiment.load()
     check_data(run, federation)
-    return [(name, own, federation[name]) for name, own in tables.items()]
+    graphs = {
+        name: replace(graph, confidential=marked(graph, experiment.privacy))
+        for name, graph in federation.items()
+    }
+    return [(name, own, graphs[name]) for name, own in tables.items()]

@@ -31,17 +31,17 @@ def privacy(
     """Say whose data a run protects, against whom and how much, and draw ε over epochs."""
     with command():
         from fedkge.reports.load import load_runs
-        from fedkge.reports.privacy import not_together, spent, together
+        from fedkge.reports.privacy import alike, not_together, spent, together
 
         loaded = load_runs(runs)
         found = [spent(run, delta, accountant) for run in loaded]
-        pages = [_write(run, one) for run, one in zip(loaded, found, strict=True)]
-        known = {account.delta for one in found for account in one.accounts}
-        several = len(loaded) > 1 and bool(known)
+        several = len(loaded) > 1 and any(one.accounts for one in found)
         reason = not_together(loaded, found) if several else None
-        sums = together(found, max(known), accountant) if several and reason is None else []
+        found, note = alike(loaded, found) if several and reason is None else (found, None)
+        sums = together(found) if several and reason is None else []
+        pages = [_write(run, one) for run, one in zip(loaded, found, strict=True)]
         if json:
-            _print_json(loaded, found, pages, sums, reason)
+            _print_json(loaded, found, pages, {"together": sums, "not_together": reason, "note": note})
             return
         for run, one, page in zip(loaded, found, pages, strict=True):
             if one.accounts:
@@ -52,8 +52,9 @@ def privacy(
         if sums:
             title = "All runs together, if sites of one name hold the same confidential statements"
             show([_row(account) for account in sums], False, title)
-        if reason is not None:
-            print(reason)
+        for said in (reason, note):
+            if said is not None:
+                print(said)
 
 
 def _row(account: Account) -> dict[str, Any]:
@@ -82,7 +83,7 @@ def _write(run: Run, found: Spent) -> Path | None:
 
 
 def _print_json(
-    runs: list[Run], found: list[Spent], pages: list[Path | None], sums: list[Account], reason: str | None
+    runs: list[Run], found: list[Spent], pages: list[Path | None], together: dict[str, Any]
 ) -> None:
     plain = [
         {
@@ -94,5 +95,5 @@ def _print_json(
         }
         for run, one, page in zip(runs, found, pages, strict=True)
     ]
-    whole = {"runs": plain, "together": [account.plain() for account in sums], "not_together": reason}
-    print(json.dumps(whole, indent=2, ensure_ascii=False))
+    sums = [account.plain() for account in together["together"]]
+    print(json.dumps({"runs": plain, **together, "together": sums}, indent=2, ensure_ascii=False))

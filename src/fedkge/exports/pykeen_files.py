@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from fedkge.errors import DataError
 from fedkge.exports.pykeen import to_pykeen
 from fedkge.graphs.graph import Graph
 from fedkge.graphs.pykeen import to_pykeen as factories
@@ -13,7 +15,14 @@ from fedkge.models import Tables
 
 
 def save_pykeen(tables: Tables, graph: Graph, folder: Path) -> list[Path]:
-    """`trained_model.pkl` for torch.load, and `training_triples` for TriplesFactory.from_path_binary."""
+    """`trained_model.pkl` for torch.load, and `training_triples` for TriplesFactory.from_path_binary.
+
+    Confidential statements are not in either.
+    """
+    if graph.confidential is not None:
+        graph = replace(graph, train=graph.train[~graph.confidential], confidential=None)
+        if not len(graph.train):
+            raise DataError("train: all statements are confidential, and PyKEEN makes no model without any")
     model = to_pykeen(tables, graph)
     training, *_ = factories(graph)
     folder.mkdir(parents=True, exist_ok=True)

@@ -37,6 +37,14 @@ def merged(graph: Graph) -> Graph:
     return Graph(graph.entities, graph.relations, graph.all(), confidential=marks)
 
 
+def in_name_order(graph: Graph) -> Graph:
+    """The same graph with ids in the order of names, which its statements have no influence on."""
+    entity, entities = _sorted(graph.entities)
+    relation, relations = _sorted(graph.relations)
+    train, valid, test = (renumbered(part, entity, relation) for part in graph.splits().values())
+    return Graph(entities, relations, train, valid, test, graph.confidential)
+
+
 def renumbered(triples: Ids, entity: Ids, relation: Ids) -> Ids:
     """The statements `[m, 3]` with id i written as `entity[i]` or `relation[i]`."""
     return np.stack((entity[triples[:, 0]], relation[triples[:, 1]], entity[triples[:, 2]]), axis=1)
@@ -47,6 +55,14 @@ def first_positions(ids: Ids, size: int) -> Ids:
     first = np.full(size, -1, np.int64)
     first[ids[::-1]] = np.arange(len(ids))[::-1]  # of repeated indices, the last assignment stays
     return first
+
+
+def _sorted(names: Names) -> tuple[Ids, Names]:
+    """The new id of each old one, and the names in their own order."""
+    order = sorted(range(len(names)), key=names.__getitem__)
+    new = np.empty(len(names), np.int64)
+    new[order] = np.arange(len(names))
+    return new, Names([names[i] for i in order], names.axis)
 
 
 def _dense(names: Names, columns: Sequence[Ids]) -> tuple[Ids, Names]:

@@ -105,10 +105,12 @@ def shares(
 
     Each norm, whose square is the sum of squares [tables, b], is cut to clip [1], and the sum of gradients
     divided by the expected size of a batch. Statements from place there [1] on are padding and count nothing.
+    Losses that are not finite count nothing either: a training that ends for one tells of the statement.
     """
     real = torch.arange(len(losses), device=losses.device) < there
     factors = torch.where(real, cut(squares.sum(0).sqrt(), clip), 0.0) / expected
-    return factors, torch.where(real, losses, 0.0).double().sum() / there.clamp_min(1)
+    told = torch.where(real & losses.isfinite(), losses, 0.0)
+    return factors, told.double().sum() / there.clamp_min(1)
 
 
 def contrast(scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

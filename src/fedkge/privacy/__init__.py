@@ -9,7 +9,7 @@ from __future__ import annotations
 from fedkge.privacy.accountants import ACCOUNTANTS, Accountant
 from fedkge.privacy.accounts import Account, accounts, over_epochs
 from fedkge.privacy.budget import Budget
-from fedkge.privacy.ledger import LEDGER, Entry, Ledger, read_ledger
+from fedkge.privacy.ledger import LEDGER, Entry, Ledger, read_ledger, whole_ledger
 from fedkge.privacy.options import Privacy
 from fedkge.privacy.releases import MECHANISMS, SAMPLINGS, Release
 from fedkge.privacy.spending import BudgetSpent, Spending
@@ -35,4 +35,5 @@ __all__ = [
     "over_epochs",
     "read_ledger",
     "unprotected",
+    "whole_ledger",
 ]

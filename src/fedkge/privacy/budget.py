@@ -50,7 +50,7 @@ class Budget:
                 raise ConfigError(
                     f"epsilon: no noise reaches {self.epsilon:g} at delta {self.delta:g}; it is still "
                     f"{over + self.epsilon:.4g} at noise multiplier {exp(high):g}; take fewer epochs, "
-                    "smaller batches or a larger epsilon"
+                    "smaller batches, or a larger epsilon or delta"
                 )
             low, high, stride = high, min(high + stride, MOST), 2 * stride
         while low == high:  # enough; is less enough too?

@@ -1,4 +1,4 @@
-"""What δ may be: the chance that a guarantee fails, which must be far below one in the statements."""
+"""What δ may be: by how much outcomes may be likelier than e^ε allows; far below one in the statements."""
 
 from __future__ import annotations
 

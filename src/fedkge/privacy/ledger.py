@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ class Ledger:
 
     What is recorded is spent, whether or not a killed run got to use it. A torn last line was never acted
     on, since `record` had not returned. Each line holds a digest of the one before it, so that lines that
-    were removed or changed are noticed; a checkpoint keeps `head` to notice a ledger that lost its end.
+    were removed or changed are noticed; checkpoint and summary keep its `seal`, for its end.
     """
 
     def __init__(self, path: Path) -> None:
@@ -114,13 +114,39 @@ class Ledger:
         """How many applications all sites have recorded."""
         return sum(entry.release.count for entry in self._entries)
 
+    @property
+    def seal(self) -> dict[str, str | int]:
+        """What checkpoint and summary keep of it, for `whole_ledger`."""
+        return {"ledger": self.head, "releases": self.total}
+
     def check(self, head: str, total: int) -> None:
         """An error unless this ledger is the one that had `head` and `total` releases, or went on from it."""
         if head not in self._heads:
             raise DataError(
-                f"{self.path}: has {self.total:,} releases, and lacks some of the {total:,} that the "
-                "checkpoint knows of; restore the file, as what was spent cannot be forgotten"
+                f"{self.path}: its {self.total:,} releases are not, or not all of, the {total:,} that the "
+                "run has made: lines are missing or changed at the end; restore the file, as what was spent "
+                "cannot be forgotten"
             )
+
+    def check_begun(self, journal: Path) -> None:
+        """An error if it has no entries; to be asked where the journal tells of rounds with noise."""
+        if not self._entries:
+            raise DataError(
+                f"{self.path}: no releases, while {journal} has rounds that made some: what was spent is "
+                "not known; restore the file, as it cannot be forgotten"
+            )
+
+
+def whole_ledger(path: Path, *known: Mapping[str, Any] | None) -> Ledger:
+    """A run's ledger; an error if it lacks anything that the run's summary or checkpoint know of.
+
+    One that keeps no `seal`, as of a run without noise, has nothing to check against.
+    """
+    ledger = Ledger(path)
+    for one in known:
+        if one is not None and "ledger" in one:
+            ledger.check(one["ledger"], one["releases"])
+    return ledger
 
 
 def read_ledger(path: Path) -> list[Entry]:

@@ -15,6 +15,7 @@ from fedkge.privacy.releases import Gaussian, Poisson, Release, Shuffled, Touche
 
 CLIP, PERCENTILE = 1.0, 20.0
 LEAST = 0.01  #: noise multiplier; accountants cannot count far less
+SHORTEST = 1e-9  #: clip: squares of shorter norms leave the range of float32
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,10 @@ class Privacy:
                 raise ConfigError(f"{name}: expected a number above 0, got {value}")
         if self.noise is not None and self.noise < LEAST:
             raise ConfigError(f"noise: {self.noise:g} protects nobody; expected at least {LEAST:g}")
+        if self.clip is not None and self.clip < SHORTEST:
+            raise ConfigError(
+                f"clip: expected at least {SHORTEST:g}, which float32 can square, got {self.clip:g}"
+            )
         if self.batch_size is not None and self.batch_size < 1:
             raise ConfigError(f"batch_size: expected at least 1, got {self.batch_size}")
         if self.epsilon is None and self.noise is None:
@@ -136,7 +141,7 @@ class Privacy:
         return self.budget.noise(lambda noise: [self.release(noise, rate, steps)])
 
     def check_statements(self, site: str, confidential: int) -> None:
-        """δ is a chance of telling all: strict mode wants it far below one in all confidential statements."""
+        """δ allows publishing that share of the statements: strict mode wants it far below one of them."""
         if not self.strict or self.delta is None:
             return
         try:

@@ -12,6 +12,11 @@ from fedkge.privacy.delta import caution
 from fedkge.privacy.releases import Everything, Poisson
 
 FALSE_ALARMS = 0.05  #: share of statements wrongly taken for members, at which attacks are bounded
+NEARLY_ALL = 0.99  #: of the true ones: a bound above it rules out practically nothing
+COVERED = (
+    "Covered by ε: letters to and from the hub, tables after any step, and the embeddings of "
+    "sites/*/entities.safetensors and relations.safetensors, as they are or exported as TSV or Parquet."
+)
 
 
 def headline(account: Account) -> str:
@@ -32,26 +37,67 @@ def explained(accounts: Sequence[Account]) -> list[str]:
 
 
 def _guarantee(accounts: Sequence[Account]) -> list[str]:
-    worst = max(accounts, key=lambda account: account.epsilon)
     sites = ", ".join(account.site for account in accounts)
     near = [caution(account.delta, account.site, account.statements) for account in accounts]
     return [
         *(f"Warning: {said}." for said in near if said),
+        *_empty(accounts),
         f"Protected: each confidential training statement of {sites}, one by one: whether it was in the "
         "graph or not.",
         "Against: whoever sees everything that left training, every table after every step and every upload: "
         "the hub, other sites, and readers of the final embeddings, together and whatever else they know.",
-        f"That is: what they see changes the odds that a statement of {worst.site} was there by a factor of "
-        f"at most e^ε = {number(exp(min(worst.epsilon, 700)))}, but for a chance of δ. A test that wrongly "
-        f"accuses {FALSE_ALARMS:.0%} of other statements finds at most {most_found(worst):.1%} of the true "
-        f"ones{'; at the other sites fewer' * (len(accounts) > 1)}.",
+        _meaning(accounts),
         _assumptions(accounts),
+        COVERED,
         "Not protected: unrestricted statements; how many confidential ones there are; that an entity or "
-        "relation exists; what follows from unrestricted statements; losses and metrics in run.jsonl, "
-        "summary.json and report.html, which a site measures with all it knows, for itself. k statements "
-        "about one person together have up to k·ε, and a larger δ. A statement that several sites hold is "
-        "released by each: add their ε.",
+        "relation exists; what follows from unrestricted statements. k statements about one person together "
+        "have up to k·ε, and a larger δ. A statement that several sites hold is released by each: add their "
+        "ε.",
+        _kept("losses and the last metrics"),
     ]
+
+
+def _empty(accounts: Sequence[Account]) -> list[str]:
+    """A warning of sites whose ε is so large that next to nothing follows."""
+    sites = [account.site for account in accounts if most_found(account) > NEARLY_ALL]
+    if not sites:
+        return []
+    return [
+        f"Warning: the ε of {', '.join(sites)} alone rules out practically nothing: it allows a test that "
+        f"wrongly accuses {FALSE_ALARMS:.0%} of other statements to find more than {NEARLY_ALL:.0%} of the "
+        "true ones."
+    ]
+
+
+def _meaning(accounts: Sequence[Account]) -> str:
+    """What (ε, δ) says of the site that has spent most, and of the others all the more."""
+    worst = max(accounts, key=lambda account: account.epsilon)
+    found, others = most_found(worst), "; at the other sites no more" * (len(accounts) > 1)
+    factor = "" if found > NEARLY_ALL else f" = {number(exp(worst.epsilon))}"
+    said = (
+        f"That is: anything that they may see has at most e^ε{factor} times the probability, plus δ, if a "
+        f"statement of {worst.site} was in the graph, compared with if it was not; and the other way round. "
+        "What can be seen only if the statement was there is seen with a probability of at most δ."
+    )
+    if found > NEARLY_ALL:
+        return said
+    return (
+        f"{said} A test that wrongly accuses {FALSE_ALARMS:.0%} of other statements finds at most "
+        f"{found:.1%} of the true ones{others}."
+    )
+
+
+def _kept(journalled: str) -> str:
+    """Files of a run's folder, and what is printed, that depend on confidential statements without noise."""
+    return (
+        "Not protected, and to be kept at the site: what is computed from all its statements exactly, so "
+        "that guesses can be checked against it. summary.json: `digest`, a hash of the graph, which confirms "
+        "a guess of the one statement that somebody does not know; `structure`, exact degrees and "
+        f"clustering; `metrics`. run.jsonl: {journalled}. sites/*/ranks.safetensors: ranks among what all "
+        "statements leave open. checkpoints/: the digest again. report.html, attack.json, attack.html: made "
+        "of these and of the graph. Answers of `fedkge evaluate` and `fedkge predict`: they look at the "
+        "graph."
+    )
 
 
 def _assumptions(accounts: Sequence[Account]) -> str:
@@ -95,6 +141,7 @@ def unprotected(mode: str) -> list[str]:
             "depends on them, ε = 0 (unit: one confidential statement; neighbours: zero out one).",
             "Assuming: entities and relations are public, also those that only confidential statements name. "
             "Unrestricted statements are not protected.",
+            _kept("the last metrics"),
         ]
     return [
         f"Nothing has been released yet (privacy.mode is {mode}): the ledger has no entries.",

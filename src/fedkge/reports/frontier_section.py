@@ -28,7 +28,7 @@ NOTE = (
 COLUMNS = (
     Column("mode", "Mode", words),
     Column("epsilon", "ε", number, "the largest over sites, rounded up; smaller is more private"),
-    Column("delta", "δ", lambda value: f"{value:g}", "the chance with which ε may fail"),
+    Column("delta", "δ", lambda value: f"{value:g}", "added to what e^ε allows; far below 1 / statements"),
     Column("guarantee", "Guarantee", words, "formal: proven; none: ε is only a number", words=True),
     Column("accountant", "Accountant", words, words=True),
     *(Column(key, title, share, "test, over all sites; higher is better") for key, title in METRICS.items()),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 from fedkge.config import build
 from fedkge.errors import ConfigError, DataError, MissingPackage
@@ -13,14 +14,14 @@ from fedkge.privacy import (
     LEDGER,
     Account,
     Entry,
-    Ledger,
     Privacy,
     accounts,
     explained,
     over_epochs,
-    read_ledger,
     unprotected,
+    whole_ledger,
 )
+from fedkge.privacy.accounts import accountant_for
 from fedkge.privacy.words import number
 from fedkge.reports.canvas import Canvas
 from fedkge.reports.figure import Figure
@@ -32,7 +33,7 @@ LINES = 8  #: sites that get a line of their own; of more, those that have spent
 COLUMNS = (
     Column("site", "Site", words),
     Column("epsilon", "ε", number, "rounded up; smaller is more private"),
-    Column("delta", "δ", lambda value: f"{value:g}", "the chance with which ε may fail"),
+    Column("delta", "δ", lambda value: f"{value:g}", "added to what e^ε allows; far below 1 / statements"),
     Column("unit", "Unit", words, "what is protected", words=True),
     Column("neighbours", "Neighbours", words, "graphs that must look alike", words=True),
     Column("accountant", "Accountant", words, words=True),
@@ -68,8 +69,7 @@ def spent(run: Run, delta: float | None = None, accountant: str | None = None) -
         given = build(Privacy, run.config.get("privacy", {}), "privacy")
     except ConfigError as error:
         raise DataError(f"{config}: {error}") from None
-    entries = read_ledger(run.path / LEDGER)
-    _check_whole(run, entries)
+    entries = _entries(run, given.noisy)
     if not entries:
         return Spent(given.mode, entries, [])
     delta = given.delta if delta is None else delta
@@ -78,30 +78,50 @@ def spent(run: Run, delta: float | None = None, accountant: str | None = None) -
     return Spent(given.mode, entries, accounts(entries, delta, accountant or given.accountant))
 
 
-def _check_whole(run: Run, entries: Sequence[Entry]) -> None:
-    """A run that has ended knows how many releases it made, one that has not what its checkpoint says.
+def _entries(run: Run, noisy: bool) -> Sequence[Entry]:
+    """A run's ledger, which must have what its summary, else its checkpoint, else its journal know of."""
+    known = run.summary if "ledger" in (run.summary or {}) else _checkpoint(run)
+    ledger = whole_ledger(run.path / LEDGER, known)
+    if noisy and "ledger" not in (known or {}) and any(done.losses for done in run.rounds.values()):
+        ledger.check_begun(run.path / "run.jsonl")
+    return ledger.entries
 
-    A ledger that has fewer has lost some.
+
+def _checkpoint(run: Run) -> Mapping[str, Any] | None:
+    from fedkge.runtimes.federated import CHECKPOINT
+    from fedkge.runtimes.folder import RunFolder
+
+    return RunFolder.open(run.path).checkpoint_state(CHECKPOINT)
+
+
+def together(runs: Sequence[Spent]) -> list[Account]:
+    """What several runs on the same confidential statements cost: sites of one name are one site.
+
+    They are counted by one accountant and at one δ, as `alike` has them.
     """
-    if run.summary is None:
-        from fedkge.runtimes.federated import CHECKPOINT
-        from fedkge.runtimes.folder import RunFolder
-
-        state = RunFolder.open(run.path).checkpoint_state(CHECKPOINT)
-        if state is not None and "ledger" in state:
-            Ledger(run.path / LEDGER).check(state["ledger"], state["releases"])
-    for account in (run.summary or {}).get("privacy", []):
-        kept = sum(entry.release.count for entry in entries if entry.site == account["site"])
-        if kept < account["releases"]:
-            raise DataError(
-                f"{run.path / LEDGER}: {kept:,} releases of site {account['site']!r}, while the run made "
-                f"{account['releases']:,}: lines are missing, what was spent is not known; restore the file"
-            )
+    account = next(account for run in runs for account in run.accounts)
+    entries = [entry for run in runs for entry in run.entries]
+    return accounts(entries, account.delta, account.accountant)
 
 
-def together(runs: Sequence[Spent], delta: float, accountant: str | None = None) -> list[Account]:
-    """What several runs on the same confidential statements cost: sites of one name are one site."""
-    return accounts([entry for run in runs for entry in run.entries], delta, accountant)
+def alike(runs: Sequence[Run], found: Sequence[Spent]) -> tuple[list[Spent], str | None]:
+    """The same runs, counted by one accountant at one δ, and what to say where they were not.
+
+    Otherwise a sum could be below its parts.
+    """
+    each = [account for one in found for account in one.accounts]
+    names = list(dict.fromkeys(account.accountant for account in each))
+    deltas = sorted({account.delta for account in each})
+    if len(names) == len(deltas) == 1:
+        return list(found), None
+    by, most = names[0], deltas[-1]
+    if len(names) > 1:
+        by = accountant_for(entry for one in found for entry in one.entries)
+    said = (
+        f"All runs are counted by {by} at δ = {most:g} here, so that they add up; their configurations say "
+        f"{' and '.join(names)}, at δ = {' and '.join(f'{delta:g}' for delta in deltas)}."
+    )
+    return [spent(run, most, by) for run in runs], said
 
 
 def not_together(runs: Sequence[Run], found: Sequence[Spent]) -> str | None:
@@ -155,10 +175,10 @@ def privacy_part(page: Canvas, found: Spent) -> str:
 
 
 def privacy(page: Canvas, runs: Sequence[Run]) -> str:
-    """For a report: the runs that have a ledger, one below the other."""
+    """For a report: the runs that have a ledger or had one, one below the other."""
     parts = []
     for run in runs:
-        if (run.path / LEDGER).is_file():
+        if (run.path / LEDGER).is_file() or "ledger" in (run.summary or {}):
             try:
                 part = privacy_part(page, spent(run))
             except MissingPackage as error:

@@ -201,7 +201,7 @@ class Experiment:
         return plain
 
     def load(self) -> Federation:
-        federation = self.marks.apply(self.data.load(self.seed), self.seed)
+        federation = self.numbered(self.marks.apply(self.data.load(self.seed), self.seed))
         check_federation(federation)
         for site, graph in federation.items():
             for split in ("train", "valid", "test"):
@@ -211,6 +211,20 @@ class Experiment:
                         "or split the data with `fedkge data split`"
                     )
         return federation
+
+    def numbered(self, federation: Federation) -> Federation:
+        """The same sites; what is confidential has no influence on who has which id.
+
+        Ids in the order of first appearance, as files have them, would tell which names confidential
+        statements begin with, and seeded choices of ids would depend on them.
+        """
+        from fedkge.graphs.subgraph import in_name_order
+
+        every = self.privacy.mode == "fulldp"
+        return {
+            site: in_name_order(graph) if every or graph.confidential is not None else graph
+            for site, graph in federation.items()
+        }
 
 
 def check_federation(federation: Federation) -> None:

@@ -66,7 +66,7 @@ class Federated:
         self.participation = experiment.participation if method.shares else Participation()
         self.data = {name: member.graph.digest() for name, member in self.members.items()}
         check_marks(experiment, self.members)
-        self.protected = Protected(experiment, self.members, folder) if experiment.privacy.noisy else None
+        self.protected = self._protected() if experiment.privacy.noisy else None
         protections = self.protected.sites if self.protected else {}
         trained = openly(experiment, self.members)
         self.stacks = stacks(experiment, trained, device, how.stacked, how.captured, protections)
@@ -95,6 +95,10 @@ class Federated:
         self._resume()
         if self.protected is not None:
             self._afford(self.protected)
+
+    def _protected(self) -> Protected:
+        checkpoint = self.folder.checkpoint_state(CHECKPOINT)
+        return Protected(self.experiment, self.members, self.folder, checkpoint)
 
     def _start(self, federation: Federation) -> dict[str, Any] | None:
         """Lay what another run kept over the first rows; what is to be told of it.
@@ -227,8 +231,7 @@ class Federated:
         if self.start is not None:
             state["start"] = self.start
         if self.protected is not None:
-            ledger = self.protected.ledger
-            state |= {"ledger": ledger.head, "releases": ledger.total}
+            state |= self.protected.ledger.seal
         self.folder.save_checkpoint(CHECKPOINT, whole, state)
         self._saved = time.monotonic()
 
@@ -241,8 +244,6 @@ class Federated:
         for name in sorted(state["data"].keys() | self.data.keys()):
             if state["data"].get(name) != self.data.get(name):
                 raise DataError(f"{self.folder.path}: the data of {name!r} has changed since the run")
-        if self.protected is not None:
-            self.protected.ledger.check(state["ledger"], state["releases"])
         device = self.stacks[0].tables.device
         tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
         for number, (name, site) in enumerate(self.sites.items()):

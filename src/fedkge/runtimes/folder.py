@@ -181,7 +181,10 @@ class RunFolder:
         path = self.path / "summary.json"
         if not path.is_file():
             raise DataError(f"{path}: no such file; has the run ended? `fedkge run --resume` goes on with it")
-        summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise DataError(f"{path}: not JSON: {error}; expected the summary that a run writes") from None
         return summary
 
 

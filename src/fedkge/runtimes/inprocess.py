@@ -42,7 +42,7 @@ def _run(
     started = time.perf_counter()
     begun = folder.journal.path.exists()
     with folder.unless_refused():
-        federation = experiment.load() if federation is None else federation
+        federation = experiment.load() if federation is None else experiment.numbered(federation)
         check_federation(federation)
         unified = experiment.align.apply(federation)
         folder.journal.write("start", environment=environment(device), sites=list(federation))
@@ -61,7 +61,7 @@ def _run(
     if federated.start is not None:
         summary["start"] = federated.start
     if federated.protected is not None:
-        summary["privacy"] = federated.protected.plain()
+        summary |= federated.protected.plain()
     folder.write_summary(summary)
     folder.journal.write("end", metrics=summary["metrics"])
     return summary

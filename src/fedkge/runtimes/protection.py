@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +11,10 @@ import numpy as np
 
 from fedkge.errors import ConfigError, DataWarning, MissingPackage
 from fedkge.methods import Member
-from fedkge.privacy import LEDGER, Ledger, Spending, accounts
+from fedkge.privacy import LEDGER, Ledger, Spending, accounts, whole_ledger
 from fedkge.runtimes.experiment import Experiment
 from fedkge.runtimes.folder import RunFolder
+from fedkge.runtimes.journal import read_journal
 from fedkge.training.cadence import Cadence
 from fedkge.training.confidential import marked, unmarked
 from fedkge.training.private import Protection
@@ -23,16 +24,21 @@ from fedkge.training.secret import Secret
 class Protected:
     """Who trains in private and how, and what that has cost."""
 
-    def __init__(self, experiment: Experiment, members: Mapping[str, Member], folder: RunFolder) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        members: Mapping[str, Member],
+        folder: RunFolder,
+        checkpoint: Mapping[str, Any] | None,
+    ) -> None:
         self.privacy, self.experiment = experiment.privacy, experiment
-        self.ledger = Ledger(folder.path / LEDGER)
+        found = {name: marked(member.graph, self.privacy) for name, member in members.items()}
+        hiding = {name: marks for name, marks in found.items() if marks.any()}
+        self.ledger = _ledger(folder, checkpoint, hiding)
         epochs = experiment.rounds * experiment.trainer.epochs
         self.sites: dict[str, Protection] = {}
         multipliers: dict[tuple[float, int], float] = {}
-        for name, member in members.items():
-            marks = marked(member.graph, self.privacy)
-            if not marks.any():
-                continue
+        for name, marks in hiding.items():
             self.privacy.check_statements(name, int(marks.sum()))
             cadence = Cadence.of(experiment.trainer, self.privacy, int(marks.sum()))
             plan = cadence.rate, epochs * cadence.steps
@@ -71,8 +77,11 @@ class Protected:
                     f"taken {spent:,}; take more noise, smaller batches or a larger epsilon, in a new run"
                 )
 
-    def plain(self) -> list[dict[str, Any]]:
-        """For `summary.json`: what each site has spent."""
+    def plain(self) -> dict[str, Any]:
+        """For `summary.json`: what each site has spent, and what the ledger must still have later."""
+        return {"privacy": self._accounts(), **self.ledger.seal}
+
+    def _accounts(self) -> list[dict[str, Any]]:
         assert self.privacy.delta is not None, "with noise there is a delta"
         try:
             found = accounts(self.ledger.entries, self.privacy.delta, self.privacy.accountant)
@@ -81,6 +90,23 @@ class Protected:
             warnings.warn(message, DataWarning, stacklevel=2)
             return []
         return [account.plain() for account in found]
+
+
+def _ledger(folder: RunFolder, checkpoint: Mapping[str, Any] | None, hiding: Container[str]) -> Ledger:
+    """What the run has spent so far; an error if checkpoint, summary or journal know of more.
+
+    `hiding` has the members that train with noise.
+    """
+    summary = folder.summary() if (folder.path / "summary.json").is_file() else None
+    ledger = whole_ledger(folder.path / LEDGER, checkpoint, summary)
+    journal = folder.journal.path
+    for event in read_journal(journal) if journal.is_file() else ():
+        if event.get("event") == "round" and any(
+            name in hiding and "loss" in own for name, own in event["sites"].items()
+        ):
+            ledger.check_begun(journal)
+            break
+    return ledger
 
 
 def openly(experiment: Experiment, members: Mapping[str, Member]) -> Mapping[str, Member]:

@@ -1,7 +1,8 @@
 """Norms of single statements' gradients on the CPU, without forming a gradient.
 
 All candidates of a statement meet one query, so that a row's part is the sum of its `d_scores` times one
-direction whose length is known. A small hash table per statement merges repeated rows.
+direction whose length is known. A small hash table per statement merges repeated rows. All in float64: where
+terms cancel, the root of a square's error is a norm's.
 """
 
 from __future__ import annotations
@@ -59,20 +60,20 @@ def _along(kind, q, e, values):
     width = q.shape[0]
     if kind == DOT:
         for k in range(width):
-            total += q[k] * values[k]
+            total += np.float64(q[k]) * values[k]
     elif kind == L1:
         for k in range(width):
             total += values[k] if q[k] > e[k] else (-values[k] if q[k] < e[k] else 0.0)
     elif kind == L2:
         for k in range(width):
-            gap = q[k] - e[k]
+            gap = np.float64(q[k]) - e[k]
             total += gap * values[k]
             square += gap * gap
         total = total / np.sqrt(square) if square > 0 else 0.0
     else:
         half = width // 2
         for k in range(half):
-            x, y = q[k] - e[k], q[half + k] - e[half + k]
+            x, y = np.float64(q[k]) - e[k], np.float64(q[half + k]) - e[half + k]
             size = x * x + y * y
             if size > 0:
                 total += (x * values[k] + y * values[half + k]) / np.sqrt(size)
@@ -98,7 +99,7 @@ def squares(kind, query, table, index, scores, d_scores, ids, values, error, out
             if kind == DOT:
                 length = 0.0
                 for k in range(width):
-                    length += q[k] * q[k]
+                    length += np.float64(q[k]) * q[k]
             elif kind == L1:
                 length = width
             elif kind != L2:
@@ -108,7 +109,7 @@ def squares(kind, query, table, index, scores, d_scores, ids, values, error, out
             if ids.shape[0]:
                 own = 0.0
                 for k in range(width):
-                    own += values[i, k] * values[i, k]
+                    own += np.float64(values[i, k]) * values[i, k]
                 total, terms = total + own, terms + np.sqrt(own)
                 both = _found(ids[i], shift, keys, sums)
                 if both != 0:

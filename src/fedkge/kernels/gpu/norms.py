@@ -89,12 +89,12 @@ def _squares(
     sizes = tl.zeros((BLOCK,), table.dtype.element_ty)
     for start in range(0, n, BLOCK):
         row, slope = _candidates(index, scores, d_scores, i * n, start + lane, n, KIND)
-        same = tl.zeros((BLOCK, BLOCK), table.dtype.element_ty)
+        same = tl.zeros((BLOCK, BLOCK), tl.float64)  # terms cancel: a float32's error would not be small
         for other in range(start, n, BLOCK):
             twin, pull = _candidates(index, scores, d_scores, i * n, other + lane, n, KIND)
-            pull = tl.where(other > start, 2 * pull, pull)  # two blocks meet once for both orders
+            pull = tl.where(other > start, 2 * pull, pull).to(tl.float64)  # blocks meet once for both orders
             same += tl.where(row[:, None] == twin[None, :], pull[None, :], 0.0)
-        merged += slope.to(tl.float64) * tl.sum(same, 1).to(tl.float64)
+        merged += slope.to(tl.float64) * tl.sum(same, 1)
         sizes += tl.abs(slope)
         both += tl.where(row == anchor.to(tl.int32), slope, 0.0).to(tl.float64)
     crossed = 2 * tl.sum(both, 0)
@@ -181,7 +181,8 @@ def _shares(
         share = tl.where(share > 1, 1.0, share) / tl.cast(expected, dtype)
         share = tl.where(square < float("inf"), share, 0.0)  # also of NaN
         tl.store(factors + i, tl.where(i < count, share, 0.0), mask=mask)
-        total += tl.where(i < count, tl.load(losses + i, mask=mask, other=0.0), 0.0).to(tl.float64)
+        lost = tl.load(losses + i, mask=mask, other=0.0)
+        total += tl.where((i < count) & (tl.abs(lost) < float("inf")), lost, 0.0).to(tl.float64)
     tl.store(loss, tl.sum(total, 0) / tl.maximum(count, 1).to(tl.float64))
 
 
