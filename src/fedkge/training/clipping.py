@@ -52,14 +52,18 @@ class Caught(Gradient):
     def release_(self, factors: Tensor) -> None:
         """Add every statement's gradient times its factor [b] to the real one; nothing where that is 0."""
         none = (factors == 0)[:, None]
+        whole = not none.is_cuda and not none.any()  # a GPU is not waited for
         for part in self._pairs:
-            query = part.query.masked_fill(none, 0.0)
-            d_scores = (part.d_scores * factors[:, None]).masked_fill_(none, 0.0)
-            self.real.add(replace(part, query=query, d_scores=d_scores))
+            scaled = replace(part, d_scores=part.d_scores * factors[:, None])
+            if not whole:
+                query = part.query.masked_fill(none, 0.0)
+                scaled = replace(scaled, query=query, d_scores=scaled.d_scores.masked_fill_(none, 0.0))
+            self.real.add(scaled)
         for part in self._rows:
             k = self._per_statement(part)
             each, gone = (x if k == 1 else x.repeat_interleave(k, 0) for x in (factors[:, None], none))
-            self.real.add(replace(part, values=(part.values * each).masked_fill_(gone, 0.0)))
+            values = part.values * each
+            self.real.add(replace(part, values=values if whole else values.masked_fill_(gone, 0.0)))
 
     @property
     def _pairs(self) -> list[Contribution]:
