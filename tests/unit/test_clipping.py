@@ -155,3 +155,15 @@ def test_tables_have_their_own_gradients_again_after_a_failure() -> None:
     with pytest.raises(RuntimeError):
         differentiated(tables, fails, batch_of(Side.TAIL))
     assert tables.gradients == before
+
+
+@pytest.mark.parametrize("scale", [1e-23, 1e-20, 1e8])
+@pytest.mark.parametrize("name", list(MODELS))
+def test_a_statement_that_is_dropped_adds_nothing_to_rows_of_any_size(name: str, scale: float) -> None:
+    tables, batch = tables_of(name), batch_of(Side.TAIL)
+    tables.entities, tables.relations = tables.entities.float() * scale, tables.relations.float()
+    trained(tables)
+    statements = differentiated(tables, Trainer().objective, batch)
+    statements.release_(torch.zeros(len(batch.anchor)))
+    for gradient in tables.gradients.values():
+        assert not gradient.dense.any(), "NaN is something too"

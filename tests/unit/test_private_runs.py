@@ -389,3 +389,13 @@ def test_u_only_needs_something_to_train_on(tmp_path: Path) -> None:
 def test_marks_without_privacy_are_warned_of(tmp_path: Path) -> None:
     with pytest.warns(DataWarning, match="confidential statements are trained on like all others"):
         federated(tmp_path, MARKED)
+
+
+@pytest.mark.parametrize("size", [1e10, 1e20, 1e38])
+def test_rows_that_are_too_long_are_refused_whoever_meets_them(tmp_path: Path, size: float) -> None:
+    one = federated(
+        tmp_path / "a", MARKED, method={"name": "fedep"}, privacy=STRICT, model={"name": "rotate"}
+    )
+    one.stack_of["a"].sites["a"].tables.entities[3, 1] = size
+    with pytest.raises(DataError, match=r"site 'a': entity has a number of .*, and private training needs"):
+        one.play(lambda progress: None)

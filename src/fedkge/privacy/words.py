@@ -114,6 +114,7 @@ def _assumptions(accounts: Sequence[Account]) -> str:
         )
     if Everything in samplings:
         found.append("some releases use all statements and gain nothing from sampling")
+    found.append("what is in train, valid and test was decided without regard to this")
     found.append("norms and noise in floating point are taken for exact ones")
     return "Assuming: " + "; ".join(found) + "."
 

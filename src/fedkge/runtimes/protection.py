@@ -149,20 +149,20 @@ def check_marks(experiment: Experiment, members: Mapping[str, Member]) -> None:
 
 
 def _check_validation(experiment: Experiment, members: Mapping[str, Member]) -> None:
-    """Validation statements cannot be marked; those of relations that are all confidential are so too."""
+    """Validation statements cannot be marked; those of relations that none has in the open are so too."""
     if experiment.evaluate.every >= experiment.rounds:  # one validation, at the end, that chooses nothing
         return
     for member in members.values():
         for site, view in member.views.items():
             graph = view.graph
             marks = marked(graph, experiment.privacy)
-            hidden = np.setdiff1d(graph.train[marks, 1], graph.train[~marks, 1])
-            found = graph.valid[np.isin(graph.valid[:, 1], hidden)]
-            if len(found):
+            found = graph.valid[~np.isin(graph.valid[:, 1], graph.train[~marks, 1])]
+            if len(found) and marks.any():
                 first = graph.relations[int(found[0, 1])]
                 raise ConfigError(
                     f"evaluate: {len(found):,} of {len(graph.valid):,} validation statements of {site!r} are "
-                    f"confidential, as all training statements of their relations are (first: {first!r}); "
-                    "choosing a round by them would reveal them past the noise. Leave them out of valid, or "
-                    f"have nothing chosen: evaluate.every = {experiment.rounds}, as many as there are rounds"
+                    "confidential, as no training statement in the open has their relations (first: "
+                    f"{first!r}); choosing a round by them would reveal them past the noise. Leave them out of "
+                    f"valid, or have nothing chosen: evaluate.every = {experiment.rounds}, as many as there are "
+                    "rounds"
                 )

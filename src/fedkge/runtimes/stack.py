@@ -129,6 +129,8 @@ class Stack:
         for restarts, prefix in ((self.experiment.method.restart, ""), (self._renews, "companion.")):
             if restarts and prefix in self.training.steppers:
                 self.training.steppers[prefix].restart()
+        if isinstance(self.training, PrivateTraining):
+            self.training.check_rows()
         losses = self.training.run((round - 1) * epochs).tolist()
         return {self.names[i]: losses[i] for i in chosen}
 

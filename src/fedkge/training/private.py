@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fedkge.errors import ConfigError
+from fedkge.errors import ConfigError, DataError
 from fedkge.graphs.graph import Axis, Graph, Ids, Mask
 from fedkge.kernels import backend
 from fedkge.models import Gradient, Model, Side, Tables
@@ -31,6 +31,7 @@ from fedkge.training.secret import Secret
 from fedkge.training.trainer import Batch, Objective, Penalty, Trainer
 
 CONFIDENTIAL = "confidential."  #: steps that have optimisers of their own, by strict rules
+LONGEST = 1e9  #: number in a row: products of three, and squares of two, are still finite
 SPARE = (2.0, 6.0)  #: standard deviations of a Poisson batch's size that captured steps have places for
 
 
@@ -123,6 +124,19 @@ class PrivateTraining(Training):
                     stepping = own[axis] = NoisyAdam(gradient.table, optimizer.rate)
                 noises[f"{prefix}{axis}"] = Noise(gradient, model, axis, stepping)
         return noises
+
+    def check_rows(self) -> None:
+        """An error where rows are too long to compute with: NaN would tell which statements met them.
+
+        Rows are known to whoever is protected against, so the error itself tells nothing.
+        """
+        for name, (_, table) in self.tables.named().items():
+            most = float(table.abs().max()) if table.numel() else 0.0
+            if self.protection.privacy.strict and not most <= LONGEST:
+                raise DataError(
+                    f"site {self.name!r}: {name} has a number of {most:.3g}, and private training needs them "
+                    f"within {LONGEST:g}; lower the learning rate, or ask who sent it"
+                )
 
     # An epoch
 

@@ -16,6 +16,7 @@ from fedkge.kernels.cpu.losses import contrast_one
 from fedkge.kernels.cpu.prefetch import AHEAD, ask
 
 L1, L2, MODULUS, DOT = 0, 1, 2, 3
+TINY = np.float32(1.1754944e-38)  #: the least normal float32: quick roots of less are not finite
 BLOCK = 16  #: rows that all_scores keeps in the cache while the queries pass by
 
 
@@ -66,9 +67,9 @@ def _sign(x, e, g):
 
 @inline()
 def _turn(x, y, e, f, g):
-    """What g * d -|(x + iy) - (e + if)| multiplies the differences with; zero at zero distance."""
+    """What g * d -|(x + iy) - (e + if)| multiplies the differences with; 0 at no or next to no distance."""
     square = (x - e) * (x - e) + (y - f) * (y - f)
-    return -g / np.sqrt(square) if square > 0 else type(g)(0)
+    return -g / np.sqrt(square) if square >= TINY else type(g)(0)
 
 
 @inline()
