@@ -162,7 +162,7 @@ def _check_validation(experiment: Experiment, members: Mapping[str, Member]) -> 
                 raise ConfigError(
                     f"evaluate: {len(found):,} of {len(graph.valid):,} validation statements of {site!r} are "
                     "confidential, as no training statement in the open has their relations (first: "
-                    f"{first!r}); choosing a round by them would reveal them past the noise. Leave them out of "
-                    f"valid, or have nothing chosen: evaluate.every = {experiment.rounds}, as many as there are "
-                    "rounds"
+                    f"{first!r}); choosing a round by them would reveal them past the noise. Leave them out "
+                    f"of valid, or have nothing chosen: evaluate.every = {experiment.rounds}, as many as "
+                    "there are rounds"
                 )
