@@ -140,8 +140,7 @@ def _sites(run: Path, site: str | None = None) -> list[tuple[str, Tables, Graph]
     experiment = folder.experiment()
     federation = experiment.load()
     check_data(run, federation)
-    graphs = {
-        name: replace(graph, confidential=marked(graph, experiment.privacy))
-        for name, graph in federation.items()
-    }
-    return [(name, own, graphs[name]) for name, own in tables.items()]
+    return [
+        (name, own, replace(federation[name], confidential=marked(federation[name], experiment.privacy)))
+        for name, own in tables.items()
+    ]
