@@ -22,7 +22,7 @@ reports for the column before, empty where it does not.
 """
 INTRODUCTIONS = {
     "fedlu-2023": "Head and tail. The paper's FedE, measured by each site's own table, is `fedep`.",
-    "feds-2024": "Head and tail. `fedep svd` is the paper's FedE-SVD; `fedternary` is not in the paper.",
+    "feds-2024": "Head and tail. `fedep svd` is the paper's FedE-SVD; not in it are `fedternary`, `fedlu`.",
     "pfedeg-2024": """\
 Tails alone. The paper's own splits FB15k-237-Fed3 and -Fed10 are not public: R3 and R10 are FedLU's.
 `affinity=cosine` is its PFedEG+, `affinity=jaccard` its PFedEG*; `fedep` is not in the paper.""",

@@ -119,7 +119,7 @@ def test_the_settings_of_pfedeg(path: Path) -> None:
 
 def test_there_is_a_preset_for_every_rival_of_feds() -> None:
     rivals = ("fedep", "feds", "fedepl", "fedkd", "svd", "svdplus")
-    names = [*(("feds-2024", rival) for rival in rivals), ("fedkge", "fedternary")]
+    names = [*(("feds-2024", rival) for rival in rivals), ("fedkge", "fedternary"), ("fedkge", "fedlu")]
     assert {path.stem for path in FEDS} == {
         f"{prefix}-fb15k237-{data}-{model}-{name}"
         for prefix, name in names

@@ -24,10 +24,15 @@ from fedkge.training import Batch, Trainer
 from small_federations import Once, assert_same, federated, ignore, played, small_federation
 
 SITES = small_federation()
+APART = {
+    site: Graph(Names([f"{site}.{e}" for e in graph.entities]), graph.relations, *graph.splits().values())
+    for site, graph in SITES.items()
+}
 #: A loss of the scores alone: the usual ones have a kernel of their own that rounds otherwise, for one table.
 EXACT = {"loss": "margin"}
 FEW_STEPS = {"batch_size": 40}
 PLATEAU = {"name": "fedlu", "when": "plateau"}
+ALONE = {"relations": "local"}
 
 
 def lu(**options: Any) -> dict[str, Any]:
@@ -54,10 +59,10 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 
 
 def test_without_distillation_the_local_table_is_single(once: Once) -> None:
-    """Whatever the global table does: relations learn by the local scores alone."""
+    """Whatever the global table does, where relations learn by the local scores alone."""
     alone = once(SITES, method={"name": "single"}, rounds=3, trainer=EXACT)
-    beside = once(SITES, method=lu(mu=0.0), rounds=3, trainer=EXACT)
-    taught = once(SITES, method=lu(), rounds=3, trainer=EXACT)
+    beside = once(SITES, method=lu(mu=0.0, **ALONE), rounds=3, trainer=EXACT)
+    taught = once(SITES, method=lu(**ALONE), rounds=3, trainer=EXACT)
     for name, stack in alone.stack_of.items():
         tables = stack.sites[name].tables
         local, common, relations = both(beside)[name]
@@ -70,7 +75,7 @@ def test_without_distillation_the_local_table_is_single(once: Once) -> None:
 def test_without_distillation_the_first_global_table_is_fedep(tmp_path: Path) -> None:
     """For one round: from the second on, the global table scores with relations that the local one made."""
     ep = played(tmp_path / "ep", SITES, method={"name": "fedep"}, rounds=1, trainer=EXACT)
-    beside = played(tmp_path / "lu", SITES, method=lu(mu=0.0), rounds=1, trainer=EXACT)
+    beside = played(tmp_path / "lu", SITES, method=lu(mu=0.0, **ALONE), rounds=1, trainer=EXACT)
     for name, stack in ep.stack_of.items():
         assert torch.equal(both(beside)[name][1], stack.sites[name].tables.entities)
     for name in ("mean.entity", "known.entity"):
@@ -79,7 +84,7 @@ def test_without_distillation_the_first_global_table_is_fedep(tmp_path: Path) ->
 
 def test_so_it_is_with_the_usual_loss_up_to_rounding(tmp_path: Path) -> None:
     alone = played(tmp_path / "single", SITES, method={"name": "single"}, rounds=1)
-    beside = played(tmp_path / "lu", SITES, method=lu(mu=0.0), rounds=1)
+    beside = played(tmp_path / "lu", SITES, method=lu(mu=0.0, **ALONE), rounds=1)
     for name, stack in alone.stack_of.items():
         tables = stack.sites[name].tables
         for mine, right in zip(
@@ -91,17 +96,30 @@ def test_so_it_is_with_the_usual_loss_up_to_rounding(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:no two sites have anything in common")
 def test_who_has_nothing_in_common_is_taught_nothing(once: Once) -> None:
     """Then the two tables are one and the same, to the bit, as long as their optimisers are."""
-    apart = {
-        site: Graph(Names([f"{site}.{e}" for e in graph.entities]), graph.relations, *graph.splits().values())
-        for site, graph in SITES.items()
-    }
-    alone = once(apart, method={"name": "single"}, rounds=3, trainer=EXACT)
-    taught = once(apart, method=lu(restart_global=False), rounds=3, trainer=EXACT)
+    alone = once(APART, method={"name": "single"}, rounds=3, trainer=EXACT)
+    taught = once(APART, method=lu(restart_global=False, **ALONE), rounds=3, trainer=EXACT)
     for name, stack in alone.stack_of.items():
         local, common, relations = both(taught)[name]
         assert torch.equal(local, stack.sites[name].tables.entities)
         assert torch.equal(common, local)
         assert torch.equal(relations, stack.sites[name].tables.relations)
+
+
+@pytest.mark.filterwarnings("ignore:no two sites have anything in common")
+def test_relations_learn_by_both(tmp_path: Path) -> None:
+    """A step of relations is the sum of two: twice as far, where the two tables are the same."""
+    step = {**EXACT, "optimizer": "sgd", "lr": 0.125, "batch_size": 10_000, "epochs": 1, "sides": "tail"}
+    alone, taught = (
+        both(played(tmp_path / by, APART, method=lu(relations=by), rounds=1, trainer=step))
+        for by in ("local", "both")
+    )
+    first = both(federated(tmp_path / "first", APART, method=lu(), rounds=1, trainer=step))
+    for name, (local, common, _) in taught.items():
+        assert torch.equal(local, common)
+        assert torch.equal(local, alone[name][0])
+        once, twice = (of[name][2] - first[name][2] for of in (alone, taught))
+        assert once.abs().max() > 1e-3
+        torch.testing.assert_close(twice, 2 * once, rtol=1e-5, atol=1e-6)
 
 
 # The loss
@@ -118,13 +136,14 @@ def leaves(model: str) -> tuple[Tables, list[Tensor]]:
 
 @pytest.mark.parametrize("model", ["transe", "rotate", "complex"])
 @pytest.mark.parametrize("side", Side)
-def test_the_loss_and_whom_it_moves(model: str, side: Side) -> None:
+@pytest.mark.parametrize("taught_by", ["both", "local"])
+def test_the_loss_and_whom_it_moves(model: str, side: Side, taught_by: Any) -> None:
     random, trainer = torch.Generator().manual_seed(1), Trainer()
     index = torch.randint(0, 9, (6, 5), generator=random)
     anchor, relation, site = index[:, 1], index[:, 2], torch.zeros(6, dtype=torch.int64)
     batch = Batch(side, anchor, relation, index, site, torch.full((6,), 1 / 6))
     tables, rows = leaves(model)
-    losses = FedLU(mu=0.7, temperature=2.0).objective(trainer, tables, batch, {})
+    losses = FedLU(mu=0.7, temperature=2.0, relations=taught_by).objective(trainer, tables, batch, {})
     losses.sum().backward()
 
     again, (local, common, relations) = leaves(model)
@@ -134,7 +153,8 @@ def test_the_loss_and_whom_it_moves(model: str, side: Side) -> None:
         a, c, r = entities[anchor][:, None], entities[index], of[relation][:, None]
         return again.model.score(a, r, c) if head_first else again.model.score(c, r, a)
 
-    own, shared = scores(local, relations), scores(common, relations.detach())
+    own = scores(local, relations)
+    shared = scores(common, relations if taught_by == "both" else relations.detach())
     expected = torch.zeros(6, dtype=torch.float64)
     for pupil, teacher in ((own, shared), (shared, own)):
         weight = pupil[:, 1:].detach().softmax(-1)

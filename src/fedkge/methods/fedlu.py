@@ -29,8 +29,9 @@ class FedLU(FedEP):
 
     P is the softmax over the scores of the statement and its negatives, a teacher is taken as constant, so
     the first divergence moves the local rows alone and the second the global ones. Both tables score with one
-    relation table, which learns by the local scores. The hub averages the shared rows of the global tables,
-    as FedE does, and never touches the local ones.
+    relation table, which learns by the scores of both; in the paper and its code by the local ones alone,
+    which the global rows then follow badly (docs/methods.md has figures). The hub averages the shared rows of
+    the global tables, as FedE does, and never touches the local ones.
 
     Measured and validated is the local table; reported beside it are the global one as it is after the site's
     own training (`test_global`, the paper's "global") and with the hub's answer laid over it (`test_hub`,
@@ -45,12 +46,13 @@ class FedLU(FedEP):
     """
 
     watches: ClassVar[tuple[str, ...]] = ("global",)
-    mu: float = 2.0  #: weight of the distillation; 0: the local table is `single`'s
+    mu: float = 2.0  #: weight of the distillation
     temperature: float = 1.0  #: that scores are divided by in P
     when: Literal["always", "plateau"] = "always"  #: plateau: each way from the first stall on, as the code
     wait: int = (
         20  #: with plateau: the round from which a gain of at most 0.001 sets the global table learning
     )
+    relations: Literal["both", "local"] = "both"  #: by whose scores the relation table learns
     restart: bool = False  #: a new optimiser for the local table and the relations every round
     restart_global: bool = True  #: and for the global table
     aggregate: bool = True  #: the hub's rows are sent at every validation, to be measured in the end
@@ -71,9 +73,9 @@ class FedLU(FedEP):
 
     def objective(self, trainer: Trainer, tables: Tables, batch: Batch, dials: Memory) -> Tensor:
         assert tables.companion is not None
+        second = _still(tables.companion) if self.relations == "local" else tables.companion
         own, common = (
-            one.scores(batch.anchor, batch.relation, batch.index, batch.side)
-            for one in (tables, _still(tables.companion))
+            one.scores(batch.anchor, batch.relation, batch.index, batch.side) for one in (tables, second)
         )
         to_local, to_global = distil(own, common, self.temperature)
         if self.when == "plateau":
