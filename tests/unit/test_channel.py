@@ -334,7 +334,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def counted(update: Update) -> int:
     """The values that a site's upload counts for."""
-    traffic = Traffic(WIDTHS)
+    traffic = Traffic(Float32(), WIDTHS)
     traffic.count(Envelope("a", HUB, "join", 0, {f"{axis}.ids": ids for axis, ids in ANNOUNCED.items()}))
     traffic.count(Envelope("a", HUB, "upload", 1, Sender(Float32(), ANNOUNCED).encode(update)))
     return int(traffic.summary()["up_values"])

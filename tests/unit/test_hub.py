@@ -10,7 +10,7 @@ import torch
 from fedkge.errors import ConfigError, DataError, FedkgeError
 from fedkge.exchange.codec import Float32
 from fedkge.exchange.rows import HUB, Envelope
-from fedkge.exchange.select import Full
+from fedkge.exchange.select import Full, TopK
 from fedkge.graphs.graph import Axis
 from fedkge.methods.base import Method
 from fedkge.methods.fede import FedE
@@ -337,3 +337,93 @@ def test_tables_that_were_trained_are_validated_before_the_first_round(method: M
     again.load_state(*at.state())
     letters = [out for site in SITES for out in again.receive(Envelope(site, HUB, "join", 0, body))]
     assert [(e.kind, e.round, dict(e.note)) for e in letters] == [("train", 1, {"best": True})] * 3
+
+
+def sparse(site: str, round: int, where: int, value: float) -> Envelope:
+    """One of the two rows."""
+    body = {
+        "entity.where": torch.tensor([where], dtype=torch.uint8),
+        "entity.values": torch.full((1, 2), value),
+    }
+    return Envelope(site, HUB, "upload", round, body)
+
+
+def few(method: Method | None = None, every: int = 100, **participation: Any) -> HubParty:
+    """A hub whose sites send half of their rows, and all of them in every third round from the second on."""
+    at = hub(method, every=every, **participation)
+    at.selection = TopK(p=0.5, s=2)
+    join(at)
+    return at
+
+
+def test_whether_a_round_synchronises_does_not_depend_on_what_arrives() -> None:
+    at = few(quorum=0.6, late="use")
+    at.receive(sparse("a", 1, 1, 1.0))
+    letters = at.receive(sparse("b", 1, 1, 3.0))
+    assert all("entity.support" in letter.body for letter in letters)
+    at.receive(sparse("c", 1, 2, 7.0))  # late: it counts in the second round
+    at.receive(upload("a", 2, 1.0))
+    letters = at.receive(upload("b", 2, 3.0))
+    assert {e.recipient: e.body["entity.values"][:, 0].tolist() for e in letters} == {
+        site: [2.0, pytest.approx(11 / 3)] for site in SITES
+    }
+    assert not any("entity.support" in letter.body for letter in letters), "all rows travel"
+    at.receive(upload("c", 2, 5.0))  # late, of all rows, in a round of some
+    at.receive(sparse("a", 3, 1, 1.0))
+    letters = at.receive(sparse("b", 3, 1, 3.0))
+    assert all("entity.support" in letter.body for letter in letters)
+
+
+def test_a_round_of_some_rows_is_one_where_sites_have_one_row_only() -> None:
+    """Half of one row is one: all that such a site has, and still no round in which everyone sends all."""
+    at = hub(fraction=0.34)
+    at.selection = TopK(p=0.5)
+    ids = {"a": [0], "b": [0, 1], "c": [0, 1]}
+    for site in SITES:
+        letters = at.receive(Envelope(site, HUB, "join", 0, {"entity.ids": torch.tensor(ids[site])}))
+    while letters[0].recipient != "a":
+        letters = at.receive(sparse(letters[0].recipient, at.round, 2, 1.0))
+    (letter,) = at.receive(Envelope("a", HUB, "upload", at.round, {"entity.values": torch.full((1, 2), 4.0)}))
+    assert letter.recipient != "a", "choose another seed"
+    assert letter.body["entity.where"].tolist() == [1], "not the row of rounds ago"
+    assert letter.body["entity.support"].tolist() == [1]
+
+
+@pytest.mark.parametrize("method", [FedEP(), FedE()])
+def test_after_a_void_round_nobody_merges_the_same_rows_again(method: Method) -> None:
+    at = few(method, every=1)
+    at.receive(sparse("a", 1, 1, 1.0))
+    at.receive(sparse("b", 1, 1, 2.0))
+    asked = at.receive(sparse("c", 1, 1, 3.0))
+    told = [len(letter.body) for letter in asked]
+    asked = [e for site in SITES for e in at.receive(metrics(site, 1, 0.1))]
+    told = [a + len(e.body) for a, e in zip(told, asked, strict=True)]
+    assert all(told), "once"
+    measured = at.expire(2)
+    assert events(at, "round")[1]["void"]
+    assert [(e.kind, dict(e.body)) for e in measured] == [("measure", {})] * 3
+    asked = [e for site in SITES for e in at.receive(metrics(site, 2, 0.1))]
+    assert [(e.kind, e.round, dict(e.body)) for e in asked] == [("train", 3, {})] * 3
+
+
+def test_an_upload_of_a_round_to_come_is_refused() -> None:
+    at = hub(late="use", quorum=0.6)
+    join(at)
+    assert at.receive(upload("a", 7, 100.0)) == []
+    assert [event["why"] for event in events(at, "refused")] == ["answers a round that has not begun"]
+    at.receive(upload("a", 1, 1.0))
+    letters = at.receive(upload("b", 1, 3.0))
+    assert mean(letters[0]) == 2.0
+
+
+def test_a_site_is_told_whether_it_holds_its_answer() -> None:
+    """An answer that came to be measured is not adopted rounds later, when the hub has nothing to say."""
+    at = few(FedE(), every=1, fraction=0.67)
+    first, second = at._asked
+    (other,) = set(SITES) - set(at._asked)
+    at.receive(sparse(first, 1, 1, 1.0))
+    measure = {e.recipient: e for e in at.receive(sparse(second, 1, 1, 2.0))}
+    assert all(letter.body and "held" not in letter.note for letter in measure.values())
+    asked = [e for site in SITES for e in at.receive(metrics(site, 1, 0.1))]
+    assert all(letter.note["held"] and not letter.body for letter in asked)
+    assert other in at.holds or other in at._asked

@@ -11,7 +11,7 @@ import torch
 
 from fedkge.errors import ConfigError, DataError
 from fedkge.exchange.rows import Envelope
-from fedkge.graphs.graph import Split
+from fedkge.graphs.graph import Axis, Split
 from fedkge.runtimes.folder import RunFolder
 from fedkge.runtimes.inprocess import Federated, Progress, Simulation, run
 from fedkge.runtimes.stack import _groups
@@ -155,3 +155,34 @@ def test_two_processes_do_not_run_one_run(tmp_path: Path) -> None:
     assert not folder.journal.path.exists()
     run(one, folder, torch.device("cpu"), SITES)
     assert (tmp_path / "summary.json").exists()
+
+
+def test_the_summary_has_what_was_sent_until_the_best_round(tmp_path: Path) -> None:
+    one = experiment(
+        method={"name": "fede"}, rounds=6, evaluate={"every": 1, "patience": 0}, trainer={"lr": 0.5}
+    )
+    folder = RunFolder.create(tmp_path / "run", one, resume=False)
+    summary = run(one, folder, torch.device("cpu"), SITES)
+    best, rounds = summary["best_round"], summary["traffic"]["per_round"]
+    assert 0 < best < 6, "choose another rate"
+    assert summary["converged"] == {
+        "rounds": best,
+        **{
+            kind: sum(r[kind] for r in rounds[:best])
+            for kind in ("up_bytes", "down_bytes", "up_values", "down_values")
+        },
+    }
+    assert 0 < summary["converged"]["up_values"] < summary["traffic"]["up_values"]
+
+
+@pytest.mark.parametrize("says", [False, True])
+def test_a_site_adopts_what_it_holds_only_where_the_hub_says_so(tmp_path: Path, says: bool) -> None:
+    site = federated(tmp_path, SITES, method={"name": "fede"}).sites["a"]
+    rows_ = site.site.read(Axis.ENTITY)
+    body = {"entity.values": rows_.values + 1}
+    site.receive(Envelope("hub", "a", "measure", 1, body))
+    assert site.held
+    site.begin(Envelope("hub", "a", "train", 3, note={"held": True} if says else {}))
+    moved = site.site.read(Axis.ENTITY).values - rows_.values
+    assert float(moved.min()) == pytest.approx(1.0 if says else 0.0, abs=1e-5)
+    assert not site.held

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedkge.errors import DataError
 from fedkge.exchange.codec import BFloat16, Codec, Int4, Int8, Ternary
-from fedkge.exchange.line import DeltaLine, Line, line
+from fedkge.exchange.line import DeltaLine, Line, line, turn
 from fedkge.exchange.rows import Rows, Update
 from fedkge.graphs.graph import Axis
 
@@ -106,8 +106,8 @@ def test_lost_messages_do_no_harm(seed: int) -> None:
         body = site.encode(up, number)
         if not up_lost:
             torch.testing.assert_close(got(hub.decode(body, number)), got(up), rtol=0, atol=0.1)
-        held = {h.round for h in (site.base, site.other)}  # type: ignore[attr-defined]
-        assert hub.base.round in held  # type: ignore[attr-defined]
+        held = {h.turn for h in (site.base, site.other)}  # type: ignore[attr-defined]
+        assert hub.base.turn in held  # type: ignore[attr-defined]
 
 
 def test_a_restarted_end_goes_on() -> None:
@@ -133,9 +133,9 @@ def bad_bodies() -> list[tuple[str, Mapping[str, Tensor]]]:
     site.decode(hub.encode(rows(0), 2), 2)
     good = site.encode(rows(1), 2)
     return [
-        ("number of a round", {k: t for k, t in good.items() if k != "base.round"}),
-        ("rows of round 77", {**good, "base.round": torch.tensor(77, dtype=torch.int32)}),
-        ("never told", {**good, "base.round": torch.tensor(0, dtype=torch.int32)}),
+        ("number of a message", {k: t for k, t in good.items() if k != "base.turn"}),
+        ("rows of turn 77", {**good, "base.turn": torch.tensor(77, dtype=torch.int32)}),
+        ("never told", {**good, "base.turn": torch.tensor(0, dtype=torch.int32)}),
         ("infinite or NaN", {**good, "entity.scale": torch.full((5,), torch.nan)}),
     ]
 
@@ -148,3 +148,79 @@ def test_changes_that_make_no_sense_are_refused(match: str, body: Mapping[str, T
     with pytest.raises(DataError, match=match):
         hub.decode(body, 2)
     assert torch.isfinite(got(hub.decode(site.encode(rows(1), 2), 2))).all()
+
+
+def test_a_change_is_checked_after_it_was_added() -> None:
+    """Finite changes of finite rows may still be too long together."""
+    hub, site = ends(Int8(delta=True))
+    for number in (0, 1):  # the first time they travel as float16, which ends at 65504
+        site.decode(hub.encode({E: Rows(IDS, torch.full((5, 16), 0.9e9))}, number), number)
+        hub.answered(number)
+    body = site.encode({E: Rows(IDS, torch.full((5, 16), 1.7e9))}, 1)
+    assert float(body["entity.scale"].max()) * 127 < 1e9, "the change itself is short enough"
+    with pytest.raises(DataError, match=r"a number of 1\.7e\+09, expected numbers within 1e\+09"):
+        hub.decode(body, 1)
+    long = {**body, "entity.scale": torch.full((5,), 2.67e36)}
+    with pytest.raises(DataError, match=r"infinite or NaN|within"):
+        hub.decode(long, 1)
+
+
+def test_messages_of_one_round_are_told_apart() -> None:
+    """A hub says something twice in a round: to train with, and to be measured."""
+    hub, site = ends(Int8(delta=True, feedback=False))
+    for number in range(1, 6):
+        site.decode(hub.encode(rows(number), turn("train", number)), turn("train", number))
+        up = site.encode(rows(-number), turn("train", number))
+        torch.testing.assert_close(got(hub.decode(up, 0)), got(rows(-number)), rtol=0, atol=0.05)
+        site.decode(hub.encode(rows(50 + number), turn("measure", number)), turn("measure", number))
+        up = site.encode(rows(-number), turn("train", number + 1))
+        torch.testing.assert_close(got(hub.decode(up, 0)), got(rows(-number)), rtol=0, atol=0.05)
+
+
+def test_what_was_measured_need_not_be_told_again() -> None:
+    hub, site = ends(Int8(delta=True))
+    asked = turn("measure", 1)
+    site.decode(hub.encode(rows(0), asked), asked)
+    assert "entity.new.values" in hub.encode(rows(0), asked), "nobody has said that it arrived"
+    hub.answered(turn("train", 1))
+    assert "entity.new.values" in hub.encode(rows(0), asked), "that was another message"
+    hub.answered(asked)
+    assert "entity.new.values" not in hub.encode(rows(1), turn("train", 2))
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_answers_to_the_message_before_are_read_where_late_ones_are_used(late: bool) -> None:
+    hub = line(Int8(delta=True), {E: IDS}, WIDTHS, hub=True, late=late)
+    site = line(Int8(delta=True), {E: IDS}, WIDTHS, hub=False)
+    site.decode(hub.encode(rows(0), 2), 2)
+    up = site.encode(rows(1), 2)
+    body = hub.encode(rows(2), 4)
+    again = line(Int8(delta=True), {E: IDS}, WIDTHS, hub=True, late=late)
+    again.load({name: tensor.clone() for name, tensor in hub.memory().items()})
+    again.encode(rows(2), 4)  # as after a restart: the question is asked again
+    for one in (hub, again):
+        if late:
+            torch.testing.assert_close(got(one.decode(up, 2)), got(rows(1)), rtol=0, atol=0.05)
+        else:
+            with pytest.raises(DataError, match="rows of turn 2, expected 0 or 4"):
+                one.decode(up, 2)
+    site.decode(body, 4)
+    up = site.encode(rows(3), 4)
+    for one in (hub, again):
+        torch.testing.assert_close(got(one.decode(up, 4)), got(rows(3)), rtol=0, atol=0.05)
+
+
+def test_rows_have_one_place_in_a_message() -> None:
+    """One bit vector for changes and whole rows; which is which follows from what both ends hold."""
+    hub, site = ends(Int8(delta=True))
+    site.decode(hub.encode(rows(0, at=[0, 2]), 2), 2)
+    body = site.encode(rows(1, at=[0, 1, 2, 4]), 2)
+    assert body["entity.where"].tolist() == [0b10111]
+    assert (len(body["entity.values"]), len(body["entity.new.values"])) == (2, 2)
+    assert sorted(body) == ["base.turn", "entity.new.values", "entity.scale", "entity.values", "entity.where"]
+    found = hub.decode(body, 2)[E]
+    assert found.ids.tolist() == [2, 3, 5, 13]
+    torch.testing.assert_close(found.values, got(rows(1, at=[0, 1, 2, 4])), rtol=0, atol=0.05)
+    for wrong in ({"entity.where": torch.tensor([0b11011], dtype=torch.uint8)}, {"entity.new.where": IDS}):
+        with pytest.raises(DataError, match=r"entity rows: .*expected"):
+            hub.decode({**body, **wrong}, 2)

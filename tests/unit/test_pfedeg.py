@@ -122,6 +122,8 @@ def by_name(sent: Mapping[str, Rows]) -> dict[str, dict[str, list[float]]]:
 def combined(affinity: str, *rounds: Mapping[str, Rows]) -> tuple[PFedEG, Hub]:
     method, at = PFedEG(affinity=affinity), hub()  # type: ignore[arg-type]
     for sent in rounds:
+        some = any(len(of) < len(OWNED[site]) for site, of in sent.items())
+        at.sparse = some
         method.combine(at, {site: {Axis.ENTITY: of} for site, of in sent.items()})
     return method, at
 

@@ -198,16 +198,19 @@ class Tapped(Line):
     def __init__(self, line: Line, heard: Callable[[Update], None]) -> None:
         self.line, self.heard = line, heard
 
-    def encode(self, update: Update, round: int) -> dict[str, Tensor]:
-        return self.line.encode(update, round)
+    def encode(self, update: Update, turn: int) -> dict[str, Tensor]:
+        return self.line.encode(update, turn)
 
-    def decode(self, body: Mapping[str, Tensor], round: int) -> Update:
-        update = self.line.decode(body, round)
+    def decode(self, body: Mapping[str, Tensor], turn: int) -> Update:
+        update = self.line.decode(body, turn)
         self.heard(update)
         return update
 
     def settle(self, accepted: bool) -> None:
         self.line.settle(accepted)
+
+    def answered(self, turn: int) -> None:
+        self.line.answered(turn)
 
     def memory(self) -> Memory:
         return self.line.memory()

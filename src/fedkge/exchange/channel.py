@@ -1,25 +1,27 @@
 """One direction between two parties, both ends: rows without ids, and what coding lost carried over.
 
 Both ends know the ids that were announced. A body holds the code of all announced rows in announced order
-(`entity.values`), or of some, with a bit per announced row that says which (`entity.where`).
+(`entity.values`), or of some, with a bit per announced row that says which (`entity.where`). Where changes
+are coded, rows that the ends do not hold yet are beside them, whole (`entity.new.values`): which rows these
+are both ends know.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from math import isfinite
 
 import torch
 from torch import Tensor
 
 from fedkge.errors import DataError
-from fedkge.exchange.codec import Codec, blocks
-from fedkge.exchange.rows import Memory, Rows, Update
+from fedkge.exchange.codec import Codec, Float16, blocks
+from fedkge.exchange.held import Held
+from fedkge.exchange.rows import Announced, Memory, Rows, Update, under
 from fedkge.graphs.graph import Axis
 
-Announced: TypeAlias = Mapping[Axis, Tensor]  #: int64 [n], strictly increasing: the ids one party shares
-
-WHERE, SUPPORT = "where", "support"
+WHERE, SUPPORT, NEW = "where", "support", "new"
+WHOLE = Float16()  #: how rows are written that the ends do not hold yet
 COUNTS = (torch.uint8, torch.int16, torch.int32)  #: types of numbers of sites, the smallest that holds them
 RESIDUAL, PENDING, AT = "residual", "pending", "at"  #: names in a sender's memory
 
@@ -32,11 +34,11 @@ class Sender:
         self._residual: dict[Axis, Tensor] = {}  # [announced rows, width], of messages that arrived
         self._pending: dict[Axis, tuple[Tensor | None, Tensor]] = {}  # rows and residual of the last message
 
-    def encode(self, update: Update, since: Mapping[Axis, Tensor] | None = None) -> dict[str, Tensor]:
+    def encode(self, update: Update, since: Held | None = None) -> dict[str, Tensor]:
         """The body for `update`; float32 rows are not copied: send it before they change.
 
-        `since`: rows [announced, width], of which changes are coded instead of rows. Until `settle`, encoding
-        again starts from the same residual, so that a repeated message is equal.
+        `since`: rows of which changes are coded instead of rows. Until `settle`, encoding again starts from
+        the same residual, so that a repeated message is equal.
         """
         self._pending.clear()
         body: dict[str, Tensor] = {}
@@ -48,7 +50,11 @@ class Sender:
                 body[f"{axis}.{WHERE}"] = pack(at, len(self.announced[axis]))
             if rows.support is not None:
                 body[f"{axis}.{SUPPORT}"] = rows.support.to(_holding(int(rows.support.max())))
-            body |= {f"{axis}.{part}": tensor for part, tensor in self._code(axis, rows, at, since).items()}
+            values = rows.values.detach()
+            if values.dtype != torch.float32:
+                raise ValueError(f"{axis} rows: {values.dtype}, expected torch.float32")
+            code = self._code(axis, values, at) if since is None else self._changes(axis, values, at, since)
+            body |= {f"{axis}.{part}": tensor for part, tensor in code.items()}
         return body
 
     def settle(self, accepted: bool) -> None:
@@ -105,24 +111,33 @@ class Sender:
             raise ValueError(f"{axis} rows: ids that were not announced, or not in increasing order")
         return at
 
+    def _changes(self, axis: Axis, values: Tensor, at: Tensor | None, since: Held) -> dict[str, Tensor]:
+        """Of rows that both ends hold the change, the others whole."""
+        known, held = since.has(axis, at), since.values[axis]
+        if bool(known.all()):
+            return self._code(axis, values, at, held)
+        old, new = (which.nonzero()[:, 0].to(values.device) for which in (known, ~known))
+        code = {f"{NEW}.{part}": t for part, t in WHOLE.encode(values.index_select(0, new)).items()}
+        if len(old):
+            code |= self._code(axis, values.index_select(0, old), old if at is None else at[old], held)
+        return code
+
     def _code(
-        self, axis: Axis, rows: Rows, at: Tensor | None, since: Mapping[Axis, Tensor] | None
+        self, axis: Axis, values: Tensor, at: Tensor | None, since: Tensor | None = None
     ) -> dict[str, Tensor]:
         """Some rows at a time, so that what is computed of them stays in the cache."""
-        values = rows.values.detach()
-        if values.dtype != torch.float32:
-            raise ValueError(f"{axis} rows: {values.dtype}, expected torch.float32")
         if since is None and not self.codec.feedback:
             return self.codec.encode(values)
         carried = self._carried(axis, values) if self.codec.feedback else None
         codes, lost = [], torch.empty_like(values) if self.codec.feedback else values[:0]
+        room = torch.empty_like(values[blocks(values)[0]])  # one for all blocks: new memory costs as much
         for block in blocks(values):
             where = block if at is None else at[block].to(values.device)
             total = values[block]
             if since is not None:
-                total = total - since[axis][where]
+                total = torch.sub(total, since[where], out=room[: len(total)])
             if carried is not None:
-                total = total + carried[where]
+                total = torch.add(total, carried[where], out=room[: len(total)])
             codes.append(self.codec.encode(total))
             if carried is not None:
                 torch.sub(total, self.codec.decode(codes[-1], values.shape[1]), out=lost[block])
@@ -145,17 +160,26 @@ class Sender:
 class Receiver:
     """Reads updates that may come from anyone: whatever does not fit what was announced is a `DataError`.
 
-    `supported`: whether rows may come as means over so many others, as a hub sends them.
+    `supported`: whether rows may come as means over so many others, as a hub sends them. `longest`: how large
+    a number of a row may be, after the change was added where it was one.
     """
 
     def __init__(
-        self, codec: Codec, announced: Announced, widths: Mapping[Axis, int], supported: bool = False
+        self,
+        codec: Codec,
+        announced: Announced,
+        widths: Mapping[Axis, int],
+        supported: bool = False,
+        longest: float = torch.finfo(torch.float32).max,
     ) -> None:
         self.codec, self.announced, self.supported = codec, checked(announced), supported
-        self.widths = {axis: widths[axis] for axis in announced}
+        self.widths, self.longest = {axis: widths[axis] for axis in announced}, longest
 
-    def decode(self, body: Mapping[str, Tensor]) -> Update:
-        """The rows in `body`, all finite; of float32 they are the body's own memory."""
+    def decode(self, body: Mapping[str, Tensor], since: Held | None = None) -> Update:
+        """The rows in `body`, all finite; of float32 they are the body's own memory.
+
+        `since`: the rows that they are changes of.
+        """
         codes: dict[Axis, dict[str, Tensor]] = {}
         for name, tensor in body.items():
             axis, _, part = name.partition(".")
@@ -163,29 +187,66 @@ class Receiver:
                 expected = ", ".join(f"{axis}.values" for axis in self.announced) or "no rows"
                 raise DataError(f"{name}: no rows of that kind were announced, expected {expected}")
             codes.setdefault(Axis(axis), {})[part] = tensor
-        return {axis: self._rows(axis, code) for axis, code in codes.items()}
+        return {axis: self._rows(axis, code, since) for axis, code in codes.items()}
 
-    def _rows(self, axis: Axis, code: dict[str, Tensor]) -> Rows:
-        ids = self.announced[axis]
+    def _rows(self, axis: Axis, code: dict[str, Tensor], since: Held | None) -> Rows:
+        ids, at = self.announced[axis], None
         if WHERE in code:
-            ids = ids[unpack(code.pop(WHERE), len(ids), axis).to(ids.device)]
+            at = unpack(code.pop(WHERE), len(ids), axis).to(ids.device)
+            ids = ids[at]
+        if len(ids) == 0:
+            raise DataError(f"{axis} rows: none, expected at least one row")
         support = code.pop(SUPPORT, None) if self.supported else None
         if support is not None and not (
             support.dtype in COUNTS and support.shape == ids.shape and (support > 0).all()
         ):
             found = f"{support.dtype} {list(support.shape)}"
             raise DataError(f"{axis}.{SUPPORT}: {found}, expected [{len(ids)}] numbers of sites, at least 1")
+        if since is None:
+            values = self._decoded(axis, self.codec, code, len(ids))
+        else:
+            values = self._changed(axis, code, at, since)
+        self._check_size(axis, values)
+        return Rows(ids, values, None if support is None else support.to(torch.int64))
+
+    def _changed(self, axis: Axis, code: dict[str, Tensor], at: Tensor | None, since: Held) -> Tensor:
+        """Changes added to the rows that are held; those that are not come whole, and no others."""
+        known, held = since.has(axis, at), since.values[axis]
+        if bool(known.all()):
+            values = self._decoded(axis, self.codec, code, len(known))
+            for block in blocks(values):  # codecs that code changes decode into memory of their own
+                values[block] += held[block if at is None else at[block]]
+            return values
+        old, new = known.nonzero()[:, 0], (~known).nonzero()[:, 0]
+        whole = under(NEW, code)
+        if not whole:
+            raise DataError(
+                f"{axis} rows: changes of rows that were never told, expected {len(new)} whole ones"
+            )
+        rest = {part: tensor for part, tensor in code.items() if not part.startswith(f"{NEW}.")}
+        values = held.new_empty(len(known), held.shape[1])
+        values[new] = self._decoded(axis, WHOLE, whole, len(new))
+        if len(old) or rest:
+            changes = self._decoded(axis, self.codec, rest, len(old))
+            values[old] = changes + held[old if at is None else at[old]]
+        return values
+
+    def _decoded(self, axis: Axis, codec: Codec, code: Mapping[str, Tensor], rows: int) -> Tensor:
         try:
-            values = self.codec.decode(code, self.widths[axis])
+            values = codec.decode(code, self.widths[axis])
         except DataError as error:
             raise DataError(f"{axis} rows: {error}") from None
-        if len(ids) == 0 or values.shape != (len(ids), self.widths[axis]):
-            expected = [len(ids), self.widths[axis]]
-            raise DataError(f"{axis} rows: {list(values.shape)}, expected {expected}, at least one row")
+        if values.shape != (rows, self.widths[axis]):
+            raise DataError(f"{axis} rows: {list(values.shape)}, expected {[rows, self.widths[axis]]}")
+        return values
+
+    def _check_size(self, axis: Axis, values: Tensor) -> None:
         least, most = torch.aminmax(values)  # both are NaN where anything is
-        if not torch.isfinite(torch.stack([least, most])).all():
+        size = float(torch.maximum(most, -least))
+        if not isfinite(size):
             raise DataError(f"{axis} rows: numbers that are infinite or NaN, expected finite ones")
-        return Rows(ids, values, None if support is None else support.to(torch.int64))
+        if size > self.longest:
+            raise DataError(f"{axis} rows: a number of {size:.3g}, expected numbers within {self.longest:g}")
 
 
 def _holding(largest: int) -> torch.dtype:

@@ -133,12 +133,16 @@ class _Quanta(Codec):
         values, scale = _parts(
             code, values=(torch.uint8 if packed else torch.int8, 2), scale=(torch.float32, 1)
         )
+        scale = scale.masked_fill(scale <= 0, torch.nan)  # what nobody writes is NaN, which a channel refuses
         if not packed:
-            return _by_blocks(lambda q, s: q.float().mul_(s[:, None]), torch.float32, values, scale)
+            return _by_blocks(self._numbers, torch.float32, values, scale)
         width = values.shape[1] * self.per_byte if width is None else width
         if values.shape[1] != -(-width // self.per_byte):
             raise DataError(f"values: {values.shape[1]} bytes a row, expected {-(-width // self.per_byte)}")
         return backend(values.device).restored(values, scale, self.most, self.per_byte, width)
+
+    def _numbers(self, quanta: Tensor, scale: Tensor) -> Tensor:
+        return quanta.float().mul_(scale.masked_fill(quanta.amin(1) < -self.most, torch.nan)[:, None])
 
 
 @CODECS.register("int8")

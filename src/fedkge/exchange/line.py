@@ -3,45 +3,62 @@
 With `codec.delta`, changes are coded instead of rows. What they are changes of is the last row that the hub
 has told the site: both ends hold it, as it was decoded. A row that they do not hold yet travels as float16.
 
-The hub moves on to the rows of a message when the site's answer says that it has them; until then it goes on
-from those before. A site keeps the rows of the last message and those that this one started from, and every
-message says which it starts from, so that a lost one does no harm.
+Every message of the hub has a turn, a number that no other has, and every message names the turn of the rows
+that it starts from. The hub moves on to the rows of a message when an answer says that the site has them;
+until then it goes on from those before. A site keeps the rows of the last message and those that this one
+started from, so that a lost one does no harm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from fedkge.errors import DataError
-from fedkge.exchange.channel import Announced, Receiver, Sender
-from fedkge.exchange.codec import Codec, Float16, blocks
-from fedkge.exchange.rows import Memory, Rows, Update, under
+from fedkge.exchange.channel import Receiver, Sender
+from fedkge.exchange.codec import Codec
+from fedkge.exchange.held import Held
+from fedkge.exchange.rows import Announced, Memory, Update, under
 from fedkge.graphs.graph import Axis
+from fedkge.models.tables import LONGEST
 
-BASE, NEW = "base", "new"
-WHOLE = Float16()  #: how rows are written that the ends do not hold yet
+TURN = "base.turn"  #: the name of the turn that a message starts from
+KEPT = ("base", "other", "older")  #: names of held rows in a line's memory
+
+
+def turn(kind: str, round: int) -> int:
+    """The number of the hub's message of a kind in a round: it asks a site to train, and then to measure."""
+    return 2 * round + (kind == "measure")
 
 
 class Line:
-    """One end: `encode` what goes, `decode` what comes, `settle` what became of the last message."""
+    """One end: `encode` what goes, `decode` what comes, `settle` what became of the last message.
+
+    What a site sends may be of any size that can be trained on; the hub's answers are means of such rows,
+    and a code may make them a little longer.
+    """
 
     def __init__(self, codec: Codec, announced: Announced, widths: Mapping[Axis, int], hub: bool) -> None:
         self.sender = Sender(codec, announced)
-        self.receiver = Receiver(codec, announced, widths, supported=not hub)
+        longest = LONGEST if hub else torch.finfo(torch.float32).max
+        self.receiver = Receiver(codec, announced, widths, supported=not hub, longest=longest)
 
-    def encode(self, update: Update, round: int) -> dict[str, Tensor]:
+    def encode(self, update: Update, turn: int) -> dict[str, Tensor]:
         return self.sender.encode(update)
 
-    def decode(self, body: Mapping[str, Tensor], round: int) -> Update:
+    def decode(self, body: Mapping[str, Tensor], turn: int) -> Update:
         return self.receiver.decode(body)
 
     def settle(self, accepted: bool) -> None:
         """Whether the other end has used the last message."""
         self.sender.settle(accepted)
+
+    def answered(self, turn: int) -> None:
+        """At the hub: the site has answered the message of a turn, and so has what was sent."""
+        self.settle(True)
 
     def memory(self) -> Memory:
         return self.sender.memory()
@@ -50,147 +67,75 @@ class Line:
         self.sender.load(memory)
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The rows that both ends hold after the message of a round; round 0 is none."""
-
-    round: int
-    values: Mapping[Axis, Tensor]  # [announced rows, width]
-    known: Mapping[Axis, Tensor]  # bool [announced rows]
-
-    def after(self, round: int, announced: Announced, update: Update) -> Held:
-        """With an update taken in; its rows are not copied where they are all that were announced."""
-        values, known = dict(self.values), dict(self.known)
-        for axis, rows in update.items():
-            at = positions(announced[axis], rows.ids)
-            if at is None:
-                values[axis], known[axis] = rows.values, torch.ones_like(known[axis])
-            else:
-                values[axis] = values[axis].index_copy(0, at, rows.values)
-                known[axis] = known[axis].index_fill(0, at, True)
-        return Held(round, values, known)
-
-    def memory(self, prefix: str) -> Memory:
-        memory = {f"{prefix}.round": torch.tensor(self.round)}
-        memory |= {f"{prefix}.{axis}.values": t for axis, t in self.values.items()}
-        return memory | {f"{prefix}.{axis}.known": t for axis, t in self.known.items()}
-
-    @classmethod
-    def load(cls, memory: Mapping[str, Tensor]) -> Held:
-        axes = [axis for axis in Axis if f"{axis}.values" in memory]
-        values, known = ({a: memory[f"{a}.{part}"] for a in axes} for part in ("values", "known"))
-        return cls(int(memory["round"]), values, known)
-
-
 class DeltaLine(Line):
-    """A line whose codec codes changes."""
+    """A line whose codec codes changes. `late`: answers to the message before the last one are read too."""
 
-    def __init__(self, codec: Codec, announced: Announced, widths: Mapping[Axis, int], hub: bool) -> None:
+    def __init__(
+        self, codec: Codec, announced: Announced, widths: Mapping[Axis, int], hub: bool, late: bool = False
+    ) -> None:
         super().__init__(codec, announced, widths, hub)
-        self.hub, self.announced = hub, announced
+        self.hub, self.late, self.announced = hub, late, announced
         if hub:  # what coding lost of a row is part of its next change: the rows held are the decoded ones
             self.sender = Sender(replace(codec, feedback=False), announced)  # type: ignore[type-var]
-        self.whole = Sender(WHOLE, announced)
-        nothing = {
-            axis: torch.zeros(len(ids), widths[axis], device=ids.device) for axis, ids in announced.items()
-        }
-        known = {axis: torch.zeros_like(ids, dtype=torch.bool) for axis, ids in announced.items()}
-        self.base = Held(0, nothing, known)  # what the next message goes on from
+            self.mirror = Receiver(self.sender.codec, announced, widths, supported=True)
+        self.base = Held.nothing(announced, widths)  # what the next message goes on from
         self.other = self.base  # at the hub: as the site will be; at a site: as it was before
+        self.older = self.base  # at the hub, with `late`: what `other` was one message ago
 
-    def encode(self, update: Update, round: int) -> dict[str, Tensor]:
-        changes, new = {}, {}
-        for axis, rows in update.items():
-            known = self.base.known[axis]
-            if (at := positions(self.announced[axis], rows.ids)) is not None:
-                known = known[at]
-            if bool(known.all()):
-                changes[axis] = rows
-            else:
-                changes[axis], new[axis] = rows[known.nonzero()[:, 0]], rows[(~known).nonzero()[:, 0]]
-        body = self.sender.encode(changes, self.base.values)
-        for axis, rows in new.items():
-            sent = self.whole.encode({axis: rows}) if len(rows) else {}
-            body |= {f"{axis}.{NEW}.{name.partition('.')[2]}": tensor for name, tensor in sent.items()}
-        if body:
-            body[f"{BASE}.round"] = torch.tensor(self.base.round, dtype=torch.int32)
-        if self.hub and body:
-            self.other = self.base.after(round, self.announced, self._decoded(body, self.base))
-        return body
+    def encode(self, update: Update, turn: int) -> dict[str, Tensor]:
+        body = self.sender.encode(update, self.base)
+        if not body:
+            return body
+        if self.hub:
+            if self.late and self.other.turn != turn:  # a question asked again replaces itself
+                self.older = self.other
+            told = self.mirror.decode(body, self.base)
+            self.other = self.base.after(turn, self.announced, told)
+        return {**body, TURN: torch.tensor(self.base.turn, dtype=torch.int32)}
 
-    def decode(self, body: Mapping[str, Tensor], round: int) -> Update:
+    def decode(self, body: Mapping[str, Tensor], turn: int) -> Update:
         if not body:
             return {}
-        base = self._named(body)
-        update = self._rows(body, base, self.receiver)
-        if self.hub:
-            if base is self.other:
-                self.base = self.other
-        else:
-            self.other, self.base = base, base.after(round, self.announced, update)
+        base = self._named(body.get(TURN))
+        update = self.receiver.decode({name: t for name, t in body.items() if name != TURN}, base)
+        if not self.hub:
+            self.other, self.base = base, base.after(turn, self.announced, update)
+        elif base is self.other:
+            self.base = base
         return update
 
-    def _named(self, body: Mapping[str, Tensor]) -> Held:
+    def answered(self, turn: int) -> None:
+        super().answered(turn)
+        if self.other.turn == turn:
+            self.base = self.other
+
+    def _named(self, named: Tensor | None) -> Held:
         """The rows that a message goes on from."""
-        named = body.get(f"{BASE}.round")
         if named is None or named.dtype != torch.int32 or named.ndim:
-            raise DataError(f"{BASE}.round: expected the number of a round")
-        for held in (self.base, self.other):
-            if held.round == int(named):
+            raise DataError(f"{TURN}: expected the number of a message")
+        for held in (self.base, self.other, self.older):
+            if held.turn == int(named):
                 return held
-        known = sorted({self.base.round, self.other.round})
-        raise DataError(f"changes of the rows of round {int(named)}, expected {' or '.join(map(str, known))}")
-
-    def _decoded(self, body: Mapping[str, Tensor], base: Held) -> Update:
-        """What the other end will make of a message."""
-        widths = self.receiver.widths
-        return self._rows(body, base, Receiver(self.sender.codec, self.announced, widths, supported=True))
-
-    def _rows(self, body: Mapping[str, Tensor], base: Held, receiver: Receiver) -> Update:
-        """Changes added to what they are changes of, and rows that are new."""
-        changes = {n: t for n, t in body.items() if not n.startswith(f"{BASE}.") and f".{NEW}." not in n}
-        found: dict[Axis, list[Rows]] = {}
-        for axis, rows in receiver.decode(changes).items():
-            at = positions(self.announced[axis], rows.ids)
-            known = base.known[axis] if at is None else base.known[axis][at]
-            if not bool(known.all()):
-                raise DataError(f"{axis} rows: changes of rows that were never told")
-            for block in blocks(rows.values):  # codecs that code changes decode into memory of their own
-                rows.values[block] += base.values[axis][block if at is None else at[block]]
-            found[axis] = [rows]
-        for axis in self.announced:
-            if new := under(f"{axis}.{NEW}", body):
-                plain = Receiver(WHOLE, self.announced, receiver.widths, receiver.supported)
-                whole = plain.decode({f"{axis}.{part}": tensor for part, tensor in new.items()})
-                found.setdefault(axis, []).append(whole[axis])
-        return {axis: _joined(parts) for axis, parts in found.items()}
+        known = sorted({self.base.turn, self.other.turn})
+        raise DataError(f"changes of the rows of turn {int(named)}, expected {' or '.join(map(str, known))}")
 
     def memory(self) -> Memory:
-        return {**super().memory(), **self.base.memory("base"), **self.other.memory("other")}
+        kept = {name: getattr(self, name) for name in KEPT if self.late or name != "older"}
+        held = [one.memory(name) for name, one in kept.items()]
+        return {**super().memory(), **{name: t for one in held for name, t in one.items()}}
 
     def load(self, memory: Mapping[str, Tensor]) -> None:
-        kept = ("base.", "other.")
+        kept = tuple(f"{name}." for name in KEPT)
         super().load({name: t for name, t in memory.items() if not name.startswith(kept)})
-        if "base.round" in memory:
-            self.base, self.other = Held.load(under("base", memory)), Held.load(under("other", memory))
+        for name in KEPT:
+            if found := under(name, memory):
+                setattr(self, name, Held.load(found))
 
 
-def positions(announced: Tensor, ids: Tensor) -> Tensor | None:
-    """Where ids are among those announced; nothing when they are all of them."""
-    return None if len(ids) == len(announced) else torch.searchsorted(announced, ids)
-
-
-def _joined(parts: list[Rows]) -> Rows:
-    if len(parts) == 1:
-        return parts[0]
-    ids, order = torch.cat([part.ids for part in parts]).sort()
-    supports = [part.support for part in parts if part.support is not None]
-    if supports and len(supports) != len(parts):
-        raise DataError("rows with and without a number of sites in one message")
-    values = torch.cat([part.values for part in parts])[order]
-    return Rows(ids, values, torch.cat(supports)[order] if supports else None)
-
-
-def line(codec: Codec, announced: Announced, widths: Mapping[Axis, int], hub: bool) -> Line:
-    """One end of a line for a codec."""
-    return (DeltaLine if codec.delta else Line)(codec, announced, widths, hub)
+def line(
+    codec: Codec, announced: Announced, widths: Mapping[Axis, int], hub: bool, late: bool = False
+) -> Line:
+    """One end of a line for a codec; `late`: the hub's, which uses answers that come late."""
+    if codec.delta:
+        return DeltaLine(codec, announced, widths, hub, late)
+    return Line(codec, announced, widths, hub)

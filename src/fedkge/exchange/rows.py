@@ -43,6 +43,7 @@ class Rows:
         return self[torch.isin(self.ids, ids)]
 
 
+Announced: TypeAlias = Mapping[Axis, Tensor]  #: int64 [n], strictly increasing: the ids one party shares
 Update: TypeAlias = Mapping[Axis, Rows]  #: what one party tells another in one round
 Memory: TypeAlias = dict[str, Tensor]  #: what a party keeps between rounds, by name
 

@@ -10,11 +10,11 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cosine_similarity
+from torch.linalg import vector_norm
 
-from fedkge.errors import ConfigError
+from fedkge.errors import ConfigError, DataError
 from fedkge.exchange.codec import blocks
-from fedkge.exchange.rows import Memory, Rows, Update
+from fedkge.exchange.rows import Announced, Memory, Rows, Update
 from fedkge.graphs.graph import Axis
 from fedkge.registry import Registry
 
@@ -26,6 +26,22 @@ class Selection(ABC):
     """
 
     remembers: ClassVar[bool] = False  #: whether sites need the rows that they last sent
+
+    def whole(self, round: int) -> bool:
+        """Whether all rows travel in a round, both ways."""
+        return True
+
+    def sent(self, announced: int, round: int) -> tuple[int, int]:
+        """The fewest and the most rows that a site sends of so many that it announced."""
+        return announced, announced
+
+    def check(self, update: Update, announced: Announced, round: int) -> None:
+        """A `DataError` where an upload of a round has fewer or more rows than a site sends."""
+        for axis, ids in announced.items():
+            found, (least, most) = len(update.get(axis, ())), self.sent(len(ids), round)
+            if not least <= found <= most:
+                expected = f"{least}" if least == most else f"{least} to {most}"
+                raise DataError(f"{axis} rows: {found} of {len(ids)}, expected {expected} in round {round}")
 
     @abstractmethod
     def up(self, rows: Rows, last: Tensor | None, round: int) -> Tensor | None:
@@ -82,11 +98,18 @@ class TopK(Selection):
             return False
         return (round - (self.s if self.first is None else self.first)) % (self.s + 1) == 0
 
+    def whole(self, round: int) -> bool:
+        return self.p == 1 or self.synchronises(round)
+
+    def sent(self, announced: int, round: int) -> tuple[int, int]:
+        count = announced if self.whole(round) else self.count(announced)
+        return count, count
+
     def count(self, announced: int) -> int:
-        return ceil(self.p * announced)
+        return share(self.p, announced)
 
     def up(self, rows: Rows, last: Tensor | None, round: int) -> Tensor | None:
-        if self.synchronises(round) or self.count(len(rows)) == len(rows):
+        if self.sent(len(rows), round)[0] == len(rows):
             return None
         assert last is not None
         return _largest(turned(rows.values, last), self.count(len(rows)))
@@ -115,11 +138,18 @@ class Moved(TopK):
         if not 0 < self.mass <= 1:
             raise ConfigError(f"mass: expected a number above 0 and at most 1, got {self.mass}")
 
+    def whole(self, round: int) -> bool:
+        return self.synchronises(round)
+
+    def sent(self, announced: int, round: int) -> tuple[int, int]:
+        least, most = super().sent(announced, round)
+        return least if self.whole(round) else min(1, most), most
+
     def up(self, rows: Rows, last: Tensor | None, round: int) -> Tensor | None:
         if self.synchronises(round) or not len(rows):
             return None
         assert last is not None
-        change, order = turned(rows.values, last).clamp_min(0).double().sort(descending=True, stable=True)
+        change, order = turned(rows.values, last).double().sort(descending=True, stable=True)
         enough = torch.searchsorted(change.cumsum(0), self.mass * change.sum()) + 1
         return order[: min(int(enough), self.count(len(rows)))].sort().values
 
@@ -172,11 +202,28 @@ class Choice:
 
 
 def turned(values: Tensor, last: Tensor) -> Tensor:
-    """`1 - cos` [n] between rows now and then, some rows at a time."""
+    """`1 - cos` [n] between rows now and then, some rows at a time; 1 between a row of zeros and another.
+
+    As `|a |b| / |a| - b|^2 / (2 |b|^2)`, in which nothing cancels: a row that stays as it is has 0, and one
+    that turned a little has more than one that turned less.
+    """
     change = values.new_empty(len(values))
     for part in blocks(values):
-        change[part] = 1 - cosine_similarity(values[part], last[part], dim=-1)
+        now, then = values[part], last[part]
+        length, before = vector_norm(now, dim=1), vector_norm(then, dim=1)
+        apart = vector_norm((now * (before / length)[:, None]).sub_(then), dim=1)
+        turn = (apart / before).square_().div_(2)
+        zeros = (length == 0) | (before == 0)
+        change[part] = torch.where(zeros, (length != before).to(turn.dtype), turn)
     return change
+
+
+def share(part: float, whole: int) -> int:
+    """So large a part of a number of things, rounded up; at least one of any.
+
+    0.07 of 100 are 7, though `0.07 * 100` is a little more.
+    """
+    return min(whole, max(1, ceil(part * whole * (1 - 1e-12))))
 
 
 def _largest(score: Tensor, count: int) -> Tensor:

@@ -53,10 +53,11 @@ class Svd(Codec):
         shapes = (u.ndim, s.ndim, v.ndim) == (3, 2, 3)
         if not shapes or {u.dtype, s.dtype, v.dtype} != {torch.float32}:
             raise DataError("factors of other types or dimensions, expected float32 of 3, 2 and 3 dimensions")
-        n, kept = s.shape
+        n = len(s)
         lines = u.shape[1] if width is None else -(-width // self.columns)
-        if u.shape != (n, lines, kept) or v.shape != (n, kept, self.columns):
+        kept = min(self.rank, lines)
+        if (u.shape, s.shape, v.shape) != ((n, lines, kept), (n, kept), (n, kept, self.columns)):
             found = [list(part.shape) for part in (u, s, v)]
-            expected = f"{n} matrices of {lines} lines and {self.columns} columns"
-            raise DataError(f"factors {found}, expected those of {expected}")
+            expected = f"{kept} of each of {n} matrices of {lines} lines and {self.columns} columns"
+            raise DataError(f"factors {found}, expected {expected}")
         return ((u * s[:, None]) @ v).flatten(1)[:, :width]

@@ -276,7 +276,8 @@ def quantise(values: Tensor, scale: Tensor, most: int, per_byte: int) -> Tensor:
 
 
 def restored(packed: Tensor, scale: Tensor, most: int, per_byte: int, width: int) -> Tensor:
-    """Float32 rows [n, width] of what `quantise` made."""
+    """Float32 rows [n, width] of what `quantise` made; bytes that it never makes are NaN."""
     base = 2 * most + 1
-    digits = torch.stack([packed // base**place % base for place in range(per_byte)], -1).flatten(1)
-    return digits[:, :width].float().sub_(most).mul_(scale[:, None])
+    digits = torch.stack([packed // base**place % base for place in range(per_byte)], -1).float().sub_(most)
+    digits.masked_fill_((packed >= base**per_byte)[..., None], torch.nan)
+    return digits.flatten(1)[:, :width] * scale[:, None]

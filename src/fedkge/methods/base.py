@@ -87,6 +87,7 @@ class Hub:
     sizes: dict[Axis, int] = field(default_factory=dict)  # ids are below these numbers
     memory: Memory = field(default_factory=dict)
     totals: dict[str, Mapping[Axis, int]] = field(default_factory=dict)  # site -> see `Method.counts`
+    sparse: bool = False  #: only some rows travelled in the round that is combined
 
 
 @dataclass(frozen=True, slots=True)

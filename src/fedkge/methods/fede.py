@@ -53,11 +53,8 @@ class FedE(Method):
             if rows:
                 total, owners = summed(rows, hub.sizes[axis])
                 self._average(hub, axis, total, owners)
-                if self.absent == "out" and self._is_sparse(hub, axis, rows):
+                if self.absent == "out" and hub.sparse:
                     self._keep_sums(hub, axis, rows, total, owners)
-
-    def _is_sparse(self, hub: Hub, axis: Axis, rows: Mapping[str, Rows]) -> bool:
-        return any(len(sent) < len(hub.ids[site][axis]) for site, sent in rows.items())
 
     def _last(self, hub: Hub, axis: Axis, rows: Mapping[str, Rows]) -> dict[str, Rows]:
         """Everyone's last rows: the hub's copy of what each site sent."""

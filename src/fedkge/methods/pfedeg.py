@@ -87,10 +87,9 @@ class PFedEG(Method):
     def combine(self, hub: Hub, uploads: Mapping[str, Update]) -> None:
         sent = {site: update[Axis.ENTITY] for site, update in uploads.items() if Axis.ENTITY in update}
         hub.memory = {name: t for name, t in hub.memory.items() if not name.startswith("sent.")}
-        whole = all(len(rows) == len(hub.ids[site][Axis.ENTITY]) for site, rows in sent.items())
         for site, rows in sent.items():
             at = _take_in(hub, site, rows)
-            if not whole:
+            if hub.sparse:
                 hub.memory[f"sent.{site}"] = at
         hub.memory["affinity"] = normalised(AFFINITIES[self.affinity](hub))
 

@@ -17,6 +17,7 @@ from fedkge.kernels.reference import compare, tied
 from fedkge.models.base import Model, Side
 
 CHUNK = 1 << 22  #: numbers that projected candidates may take at a time
+LONGEST = 1e9  #: number in a row: products of three, and squares of two, are still finite
 
 
 class Gradient:

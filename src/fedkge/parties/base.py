@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import ceil
 from typing import Literal, Protocol
 
 from fedkge.errors import ConfigError
 from fedkge.exchange.rows import Envelope
+from fedkge.exchange.select import share
 from fedkge.randomness import generator
 from fedkge.training import Stopping
 
@@ -56,7 +56,7 @@ class Participation:
 
     def needed(self, asked: int) -> int:
         """How many of the asked must answer."""
-        return max(1, ceil(self.quorum * asked - 1e-9))
+        return share(self.quorum, asked)
 
 
 @dataclass(frozen=True)

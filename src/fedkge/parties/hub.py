@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import asdict
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedkge.errors import DataError, FedkgeError
-from fedkge.evaluation import combined
-from fedkge.evaluation.metrics import are_metrics
 from fedkge.exchange.channel import checked
 from fedkge.exchange.codec import Codec
-from fedkge.exchange.line import Line, line
+from fedkge.exchange.line import Line, line, turn
 from fedkge.exchange.rows import HUB, Envelope, Rows, Update, named, under, update_under
 from fedkge.exchange.select import Selection
 from fedkge.graphs.graph import Axis
 from fedkge.methods import Hub, Method
 from fedkge.parties.base import Participation, Plan
-from fedkge.parties.notes import noted, totals
+from fedkge.parties.notes import are_by_site, mrr_of, noted, totals
 from fedkge.randomness import key
 from fedkge.training import Stopping
 
@@ -112,8 +110,9 @@ class HubParty:
         if len(self.hub.ids) < len(self.sites):
             return []
         self._number()
+        late = self.participation.late == "use"
         for name in self.sites:
-            self.lines[name] = line(self.codec, self.hub.ids[name], self.widths, hub=True)
+            self.lines[name] = line(self.codec, self.hub.ids[name], self.widths, hub=True, late=late)
             self.lines[name].load(self._memories.pop(name, {}))
         validated = any(stopping.last_at >= 0 for stopping in self.stopping.values())
         return self._measure() if self.plan.first and not validated else self._advance()
@@ -127,9 +126,12 @@ class HubParty:
                 self.hub.ids[site] = {**ids, axis: torch.searchsorted(every, ids[axis])}
 
     def _upload(self, envelope: Envelope) -> list[Envelope]:
-        site = envelope.sender
+        site, asked = envelope.sender, turn("train", envelope.round)
+        if envelope.round > self.round:
+            return self._refuse(site, envelope.round, "answers a round that has not begun")
         try:
-            update = self.lines[site].decode(envelope.body, envelope.round)
+            update = self.lines[site].decode(envelope.body, asked)
+            self.selection.check(update, self.hub.ids[site], envelope.round)
         except DataError as error:
             return self._refuse(site, envelope.round, str(error))
         if envelope.round != self.round or self.phase != "train":
@@ -137,7 +139,7 @@ class HubParty:
         if site not in self._asked or site in self._inbox:
             return self._refuse(site, envelope.round, "answers nothing that was asked")
         self._inbox[site] = update
-        self.lines[site].settle(True)  # an answer says that the question arrived
+        self.lines[site].answered(asked)
         return self._close_if_due()
 
     def _refuse(self, site: str, round: int, why: str) -> list[Envelope]:
@@ -173,16 +175,22 @@ class HubParty:
         return out + [self._ask(site, "train") for site in self._asked]
 
     def _ask(self, site: str, kind: str) -> Envelope:
-        update: Update = {}
-        if site not in self.holds:
-            update = {
-                a: self._chosen(site, a, rows) for a, rows in self.method.answer(self.hub, site).items()
-            }
-        self.holds.discard(site)
         note = self._note(site)
+        if site in self.holds:
+            update: Update = {}
+            note["held"] = True
+        else:
+            answer = self.method.answer(self.hub, site)
+            update = {a: self._chosen(site, a, rows) for a, rows in answer.items() if self._is_news(rows)}
+        self.holds.discard(site)
         if kind == "train" and self.method.dials:
             note["dials"] = dict(self.method.dialled(self.hub, site))
-        return Envelope(HUB, site, kind, self.round, self.lines[site].encode(update, self.round), note)
+        body = self.lines[site].encode(update, turn(kind, self.round))
+        return Envelope(HUB, site, kind, self.round, body, note)
+
+    def _is_news(self, rows: Rows) -> bool:
+        """Means of what others sent are of the round just closed: after a void one, they were told before."""
+        return not self.void or rows.support is None
 
     def _chosen(self, site: str, axis: Axis, rows: Rows) -> Rows:
         tie = key(self.plan.seed, site, axis, self.round, "ties")
@@ -216,6 +224,7 @@ class HubParty:
         self.void = 0
         self.taken |= self.news | dict.fromkeys(self._inbox, self.round)
         self.news = {}
+        self.hub.sparse = not self.selection.whole(self.round)
         self.method.combine(self.hub, {**self._late, **self._inbox})
         self._late, self.holds = {}, set()
         return self._closed()
@@ -261,11 +270,11 @@ class HubParty:
         self._heard.add(envelope.sender)
         found, views = envelope.note.get("metrics"), envelope.note.get("views", {})
         watched = isinstance(views, Mapping) and views.keys() == self.views.keys()
-        if watched and _by_site(found) and all(map(_by_site, views.values())):
+        if watched and are_by_site(found) and all(map(are_by_site, views.values())):
             self.metrics[envelope.sender] = dict(found)
             for view, of in views.items():
                 self.views[view][envelope.sender] = dict(of)
-            self.lines[envelope.sender].settle(True)
+            self.lines[envelope.sender].answered(turn("measure", envelope.round))
             self._measured.add(envelope.sender)
         else:
             self._refuse(envelope.sender, envelope.round, "metrics that are none")
@@ -276,9 +285,9 @@ class HubParty:
         for name, stopping in self.stopping.items():
             sites = self._measured if name == TOGETHER else self._measured & {name}
             of = self.metrics.keys() if name == TOGETHER else sites
-            if sites and stopping.check(self.round, _mrr(self.metrics, of), self._watched(of)):
+            if sites and stopping.check(self.round, mrr_of(self.metrics, of), self._watched(of)):
                 self.best |= sites
-        mrr, views = _mrr(self.metrics, self.metrics), self._watched(self.metrics)
+        mrr, views = mrr_of(self.metrics, self.metrics), self._watched(self.metrics)
         if self._measured:
             self.method.validated(self.hub, self.round, mrr, views)
         found = {view: m for site in sorted(self._measured) for view, m in self.metrics[site].items()}
@@ -290,7 +299,7 @@ class HubParty:
 
     def _watched(self, sites: Iterable[str]) -> dict[str, float]:
         """What else was validated: view -> MRR over these sites."""
-        return {view: _mrr(found, sites) for view, found in self.views.items()}
+        return {view: mrr_of(found, sites) for view, found in self.views.items()}
 
     def _finished(self, site: str) -> bool:
         return self.stopping[TOGETHER if self.method.together else site].done
@@ -327,12 +336,3 @@ class HubParty:
             self._memories[site] = under(f"sent.{number}", tensors)
             if late := update_under(f"late.{number}", tensors):
                 self._late[site] = late
-
-
-def _mrr(metrics: Mapping[str, Mapping[str, Mapping[str, float]]], sites: Iterable[str]) -> float:
-    return combined(m for site in sites for m in metrics[site].values())["mrr"]
-
-
-def _by_site(found: Any) -> TypeGuard[Mapping[str, Any]]:
-    """Whether something that a site sent is metrics, by whose statements."""
-    return isinstance(found, Mapping) and bool(found) and all(map(are_metrics, found.values()))

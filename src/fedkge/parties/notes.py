@@ -1,13 +1,15 @@
-"""Plain values beside rows: how many a site says that it has, and what a method says about a round."""
+"""Plain values beside rows: how many a site says that it has, its metrics, and what a method says."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeGuard
 
 from torch import Tensor
 
 from fedkge.errors import DataError
+from fedkge.evaluation import combined
+from fedkge.evaluation.metrics import are_metrics
 from fedkge.graphs.graph import Axis
 
 
@@ -19,6 +21,16 @@ def totals(site: str, note: Mapping[str, Any], ids: Mapping[Axis, Tensor]) -> di
         if all(type(count) is int and count >= shared[axis] for axis, count in counts.items()):
             return counts
     raise DataError(f"{site} joins with totals {found!r}, expected numbers of rows of at least {shared}")
+
+
+def are_by_site(found: Any) -> TypeGuard[Mapping[str, Any]]:
+    """Whether something that a site sent is metrics, by whose statements."""
+    return isinstance(found, Mapping) and bool(found) and all(map(are_metrics, found.values()))
+
+
+def mrr_of(metrics: Mapping[str, Mapping[str, Mapping[str, float]]], sites: Iterable[str]) -> float:
+    """Over all queries of these sites."""
+    return combined(m for site in sites for m in metrics[site].values())["mrr"]
 
 
 def noted(sites: Sequence[str], notes: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedkge.errors import FedkgeError
 from fedkge.exchange.codec import Codec
-from fedkge.exchange.line import line
+from fedkge.exchange.line import line, turn
 from fedkge.exchange.rows import HUB, Envelope, Update, named, under, update_under
 from fedkge.exchange.select import Choice, Selection
 from fedkge.methods import Method, Site
@@ -62,8 +62,7 @@ class SiteParty:
             return [self.finish(envelope.round)]
         self._heed(envelope.note)
         if envelope.kind == "measure":
-            if envelope.body:
-                self.held = self.line.decode(envelope.body, envelope.round)
+            self.held = self._answer(envelope)
             return [Envelope(self.id, HUB, "metrics", envelope.round, note=self._measure())]
         if envelope.kind == "stop":
             return []
@@ -76,18 +75,24 @@ class SiteParty:
         """Adopt what came now, or what came to be measured."""
         self._heed(envelope.note)
         self._dial(envelope.note.get("dials", {}))
-        answer = self.line.decode(envelope.body, envelope.round) if envelope.body else self.held
-        self.method.adopt(self.site, answer)
+        self.method.adopt(self.site, self._answer(envelope))
         self.held = {}
 
     def finish(self, round: int) -> Envelope:
         self.uploaded = round
         update = self.choice.up(self.method.publish(self.site), round)
-        return Envelope(self.id, HUB, "upload", round, self.line.encode(update, round))
+        body = self.line.encode(update, turn("train", round))
+        return Envelope(self.id, HUB, "upload", round, body)
 
     def views(self) -> Mapping[str, Tables]:
         """What else is measured of what was kept, by name."""
         return self.method.views(replace(self.site, tables=self.best), self.told)
+
+    def _answer(self, envelope: Envelope) -> Update:
+        """What the hub says now, if anything; or what it said before, where it says so."""
+        if envelope.note.get("held"):
+            return self.held
+        return self.line.decode(envelope.body, turn(envelope.kind, envelope.round))
 
     def _measure(self) -> dict[str, Any]:
         note: dict[str, Any] = {"metrics": self.measure(self.method.measured(self.site, self.held))}

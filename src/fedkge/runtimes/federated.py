@@ -29,6 +29,7 @@ from fedkge.runtimes.record import Record, Watch
 from fedkge.runtimes.stack import Stack, stacks
 from fedkge.runtimes.start import Start
 from fedkge.runtimes.summary import Course, Result, SiteMetrics, by_side
+from fedkge.runtimes.traffic import Traffic
 from fedkge.training import Stopping
 
 CHECKPOINT = "federation"
@@ -87,9 +88,9 @@ class Federated:
             self.participation,
             plan,
         )
-        numbers = {axis: experiment.coding.numbers(widths[axis]) for axis in method.shares}
-        self.record = Record(folder.journal, experiment.rounds, numbers)
-        self.traffic, self.clock = self.record.traffic, self.record.clock
+        self.traffic = Traffic(experiment.coding, {axis: widths[axis] for axis in method.shares})
+        self.record = Record(folder.journal, experiment.rounds, self.traffic)
+        self.clock = self.record.clock
         self._warn()
         self._saved, self._resumed = time.monotonic(), False
         self._resume()

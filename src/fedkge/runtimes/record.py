@@ -31,9 +31,9 @@ Watch: TypeAlias = Callable[[Progress], None]  #: told after every round
 class Record:
     """Gathers what happens in a round until the round is over."""
 
-    def __init__(self, journal: Journal, rounds: int, widths: Mapping[Any, int]) -> None:
+    def __init__(self, journal: Journal, rounds: int, traffic: Traffic) -> None:
         self.journal, self.rounds = journal, rounds
-        self.traffic, self.clock = Traffic(widths), Clock()
+        self.traffic, self.clock = traffic, Clock()
         self._losses: dict[str, float] = {}
         self._seconds, self._triples = 0.0, 0
         self._exchanged = 0.0  # seconds of exchange that earlier rounds have

@@ -78,13 +78,14 @@ def summarise(
     overlap = overview(unified.federation).entity_overlap
     shares = experiment.method.shares
     given = ("epochs", "batch_size", "negatives", "sides", "lr")
+    best_round = max(course.best_round for course in result.courses.values())
     return {
         "method": METHODS.name_of(experiment.method),
         "model": MODELS.name_of(experiment.model),
         "dataset": str(experiment.data),
         "seed": experiment.seed,
         "rounds": max(course.rounds for course in result.courses.values()),
-        "best_round": max(course.best_round for course in result.courses.values()),
+        "best_round": best_round,
         "courses": {name: asdict(course) for name, course in result.courses.items()},
         "budget": {"rounds": experiment.rounds, **{name: getattr(trainer, name) for name in given}}
         | {"dim": experiment.embedding.dim},
@@ -121,5 +122,6 @@ def summarise(
             for found in exposures(unified.federation, shares if experiment.method.averages else ())
         ],
         "traffic": result.traffic.summary(),
+        "converged": {"rounds": best_round, **result.traffic.until(best_round)},
         "privacy": [],
     }

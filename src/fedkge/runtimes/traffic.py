@@ -6,7 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from fedkge.exchange.codec import Codec
 from fedkge.exchange.rows import HUB, Envelope
+from fedkge.exchange.values import values
 from fedkge.exchange.wire import length
 from fedkge.graphs.graph import Axis
 
@@ -16,13 +18,14 @@ KINDS = ("up_bytes", "down_bytes", "up_values", "down_values")
 class Traffic:
     """Sums per round and site. Joining is counted with the first round.
 
-    A method that shares nothing has no messages that would have to be sent, and counts none.
+    A method that shares nothing has no messages that would have to be sent, and counts none. What is counted
+    was sent, whether or not the other end can read it.
     """
 
-    def __init__(self, widths: Mapping[Axis, int]) -> None:
-        self.widths = widths  # numbers of a coded row; none: nothing is shared
+    def __init__(self, codec: Codec, widths: Mapping[Axis, int]) -> None:
+        self.codec, self.widths = codec, widths  # of the rows that are shared; none: nothing is
         self.sites: dict[str, dict[str, int]] = defaultdict(_zero)
-        self._announced: dict[tuple[str, str], int] = {}
+        self._announced: dict[str, dict[Axis, int]] = {}
         self.rounds: dict[int, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(_zero))
 
     def count(self, envelope: Envelope, again: bool = False) -> None:
@@ -31,30 +34,23 @@ class Traffic:
             return
         up = envelope.recipient == HUB
         site, way = (envelope.sender, "up") if up else (envelope.recipient, "down")
-        values, size = self._values(envelope, site), length(envelope)
+        if envelope.kind == "join":
+            ids = {axis: envelope.body.get(f"{axis}.ids") for axis in self.widths}
+            counts = {axis: found.numel() for axis, found in ids.items() if found is not None}
+            self._announced.setdefault(site, counts)
+        numbers = values(envelope.body, self._announced.get(site, {}), self.codec, self.widths)
+        size = length(envelope)
         for sums in () if again else (self.sites[site], self.rounds[max(1, envelope.round)][site]):
             sums[f"{way}_bytes"] += size
-            sums[f"{way}_values"] += values
-
-    def _values(self, envelope: Envelope, site: str) -> int:
-        """Every number of every row, and one per row that was announced where only some are sent."""
-        count = 0
-        for name, tensor in envelope.body.items():
-            axis, _, part = name.partition(".")
-            kind = part.rpartition(".")[2]
-            if kind == "ids":
-                self._announced[site, axis] = len(tensor)
-            elif kind == "where":
-                count += self._announced[site, axis]
-            elif kind == "values":
-                count += len(tensor) * self.widths[Axis(axis)]
-            elif kind == "support":
-                count += len(tensor)
-        return count
+            sums[f"{way}_values"] += numbers
 
     def round(self, number: int) -> dict[str, dict[str, int]]:
         """A round's sums by site."""
         return {site: dict(sums) for site, sums in self.rounds[number].items()}
+
+    def until(self, number: int) -> dict[str, int]:
+        """The sums of all sites up to and with a round."""
+        return total(sums for n, sites in self.rounds.items() if n <= number for sums in sites.values())
 
     def summary(self) -> dict[str, Any]:
         per_round = [{"round": n, **total(sites.values())} for n, sites in sorted(self.rounds.items())]

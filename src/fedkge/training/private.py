@@ -19,6 +19,7 @@ from fedkge.errors import ConfigError, DataError
 from fedkge.graphs.graph import Axis, Graph, Ids, Mask
 from fedkge.kernels import backend
 from fedkge.models import Gradient, Model, Side, Tables
+from fedkge.models.tables import LONGEST
 from fedkge.privacy import Privacy, Spending
 from fedkge.randomness import generator
 from fedkge.training.cadence import Cadence, interleaved
@@ -32,7 +33,6 @@ from fedkge.training.secret import Secret
 from fedkge.training.trainer import Batch, Objective, Penalty, Trainer
 
 CONFIDENTIAL = "confidential."  #: steps that have optimisers of their own, by strict rules
-LONGEST = 1e9  #: number in a row: products of three, and squares of two, are still finite
 SPARE = (2.0, 6.0)  #: standard deviations of a Poisson batch's size that captured steps have places for
 
 

@@ -36,7 +36,7 @@ def restored(packed, scale, most, per_byte, values):
     for byte in range(256):
         rest = byte
         for place in range(per_byte):
-            digits[byte, place] = rest % base - most
+            digits[byte, place] = rest % base - most if byte < base**per_byte else np.nan
             rest //= base
     whole = width // per_byte
     for i in numba.prange(n):
