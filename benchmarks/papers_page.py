@@ -144,10 +144,13 @@ def _paper(name: str, digits: int) -> Column:
 
 
 def _best_rounds(line: Line) -> str:
-    courses = line.run["courses"]
-    if len(courses) == 1:
-        return "".join(str(course["best_round"]) for course in courses.values())
-    return ", ".join(f"{name}: {course['best_round']}" for name, course in courses.items())
+    """Of a view that was validated too, its own."""
+    view = line.name.removeprefix(line.run["method"]).strip()
+    courses = {
+        name: course.get("best_rounds", {}).get(view, course["best_round"])
+        for name, course in line.run["courses"].items()
+    }
+    return ", ".join(str(at) if len(courses) == 1 else f"{name}: {at}" for name, at in courses.items())
 
 
 COST_COLUMNS = (

@@ -307,6 +307,30 @@ def test_a_run_goes_on_while_the_global_table_improves(tmp_path: Path) -> None:
     run.play(ignore)
     assert run.hub.round == 5  # better locally at 1, globally until 3, then twice neither
     assert run.hub.stopping[""].best_at == 1
+    (course,) = run.result().courses.values()
+    assert (course.best_round, course.best_rounds) == (1, {"global": 3})
+
+
+def test_each_table_is_kept_at_the_round_where_it_validates_best(tmp_path: Path) -> None:
+    """With the relations that it had then, though the two share them while they are trained."""
+    options: dict[str, Any] = {"method": lu(), "evaluate": {"every": 1, "patience": 0}}
+    run = federated(tmp_path / "all", SITES, rounds=4, **options)
+    for party in run.sites.values():
+        values = iter([0.5, 0.1, 0.4, 0.2, 0.4, 0.3, 0.4, 0.3])  # local is best at 1, global at 3
+        party.measure = lambda _, values=values: {
+            "some": dict.fromkeys(("mrr", "mr", *(f"hits@{k}" for k in (1, 3, 5, 10))), next(values))
+            | {"count": 1}
+        }
+    run.play(ignore)
+    first, third = (both(played(tmp_path / str(n), SITES, rounds=n, **options)) for n in (1, 3))
+    for name, stack in run.stack_of.items():
+        best = stack.bests[name]
+        assert best.companion is not None
+        assert torch.equal(best.entities, first[name][0])
+        assert torch.equal(best.relations, first[name][2])
+        assert torch.equal(best.companion.entities, third[name][1])
+        assert torch.equal(best.companion.relations, third[name][2])
+        assert not torch.equal(best.companion.relations, best.relations)
 
 
 def test_bad_letters(tmp_path: Path) -> None:

@@ -327,7 +327,7 @@ def test_tables_that_were_trained_are_validated_before_the_first_round(method: M
     ]
     letters = [letter for site in SITES for letter in at.receive(metrics(site, 0, 0.5))]
     assert [(e.recipient, e.kind, e.round, dict(e.note)) for e in letters] == [
-        (site, "train", 1, {"best": True}) for site in SITES
+        (site, "train", 1, {"best": [""]}) for site in SITES
     ]
     assert {stopping.best_at for stopping in at.stopping.values()} == {0}
     (event,) = events(at, "evaluate")
@@ -336,7 +336,7 @@ def test_tables_that_were_trained_are_validated_before_the_first_round(method: M
     again.plan = at.plan
     again.load_state(*at.state())
     letters = [out for site in SITES for out in again.receive(Envelope(site, HUB, "join", 0, body))]
-    assert [(e.kind, e.round, dict(e.note)) for e in letters] == [("train", 1, {"best": True})] * 3
+    assert [(e.kind, e.round, dict(e.note)) for e in letters] == [("train", 1, {"best": [""]})] * 3
 
 
 def sparse(site: str, round: int, where: int, value: float) -> Envelope:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fedkge.errors import ConfigError
 from fedkge.training import Stopping
+from fedkge.training.stopping import OWN
 
 VALUES = st.lists(st.integers(0, 4).map(lambda x: x / 4), max_size=12)  # few values, so that many tie
 
@@ -31,7 +32,7 @@ def test_rules(values: list[float], patience: int, rule: str) -> None:
     stopping, enough = Stopping(patience, rule), {"patience": out_of_patience, "drops": falling}[rule]
     for at, value in enumerate(values):
         past = values[: at + 1]
-        assert stopping.check(at, value) == (value > max(values[:at], default=-1))
+        assert (OWN in stopping.check(at, value)) == (value > max(values[:at], default=-1))
         assert stopping.best == max(past)
         assert stopping.best_at == past.index(max(past))
         assert stopping.done == enough(past, patience)
@@ -50,15 +51,17 @@ def test_patience_lasts_while_anything_watched_improves(values: list[tuple[int, 
     stopping = Stopping(patience)
     for at, (value, other) in enumerate(values):
         better = stopping.check(at, value, {"other": other})
-        assert better == (value > max((v for v, _ in values[:at]), default=-1))
         pasts = ([v for v, _ in values[: at + 1]], [o for _, o in values[: at + 1]])
+        for name, past in zip((OWN, "other"), pasts, strict=True):
+            assert (name in better) == (past[-1] > max(past[:-1], default=-1))
+        assert stopping.beside_at["other"] == pasts[1].index(max(pasts[1]))
         assert stopping.done == all(out_of_patience(past, patience) for past in pasts)
 
 
 def test_a_tie_is_no_improvement() -> None:
     stopping = Stopping(patience=2)
     found = [stopping.check(at, 0.5) for at in range(3)]
-    assert found == [True, False, False]
+    assert found == [{OWN}, set(), set()]
     assert stopping.done
     assert stopping.best_at == 0
 

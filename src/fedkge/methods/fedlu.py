@@ -35,8 +35,8 @@ class FedLU(FedEP):
 
     Measured and validated is the local table; reported beside it are the global one as it is after the site's
     own training (`test_global`, the paper's "global") and with the hub's answer laid over it (`test_hub`,
-    which the paper does not report), all three at the one round where the local tables of all sites together
-    validate best. A run goes on while local or global improve.
+    which the paper does not report). Local and global tables are each kept at the round where those of all
+    sites together validate best. A run goes on while local or global improve.
 
     Deviations from the authors' code. Both tables take their step from the scores before either; the code
     lets the global one, and the relations that it scores with, follow the local step. A statement's

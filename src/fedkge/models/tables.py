@@ -136,10 +136,12 @@ class Tables:
                 copy.companion.relations = copy.relations
         return copy
 
-    def copy_(self, other: Tables) -> None:
-        """Take over another's rows."""
-        for name, (_, table) in self.named().items():
-            table.copy_(other.named()[name][1])
+    def copy_(self, other: Tables, beside: bool = True) -> None:
+        """Take over another's rows, and those of its companion."""
+        for axis in Axis:
+            self.table(axis).copy_(other.table(axis))
+        if beside and self.companion is not None and other.companion is not None:
+            self.companion.copy_(other.companion)
 
     def named(self) -> dict[str, tuple[Axis, Tensor]]:
         """Every tensor once, the companion's included: `entity`, `relation`, `companion.entity`, ..."""

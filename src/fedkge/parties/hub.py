@@ -61,7 +61,7 @@ class HubParty:
         self.views: dict[str, dict[str, Any]] = {view: {} for view in method.watches}  # the same of each
         self.taken: dict[str, int] = {}  # to be told: the round of a site's last upload if used, else 0
         self.news: dict[str, int] = {}  # the same of late uploads, to be told from the next round on
-        self.best: set[str] = set()  # whose last measured tables are its best, and do not know it yet
+        self.best: dict[str, set[str]] = {}  # what a site measured last that is its best; it is not told yet
         self.holds: set[str] = set()  # who was sent the current answer, to be measured
         self.stopped: set[str] = set()
         self.void = 0
@@ -204,8 +204,7 @@ class HubParty:
         """What the site is told about its last upload, and about what it measured last; once."""
         note: dict[str, Any] = {"taken": self.taken.pop(site)} if site in self.taken else {}
         if site in self.best:
-            note["best"] = True
-            self.best.discard(site)
+            note["best"] = sorted(self.best.pop(site))
         return note
 
     @property
@@ -285,8 +284,8 @@ class HubParty:
         for name, stopping in self.stopping.items():
             sites = self._measured if name == TOGETHER else self._measured & {name}
             of = self.metrics.keys() if name == TOGETHER else sites
-            if sites and stopping.check(self.round, mrr_of(self.metrics, of), self._watched(of)):
-                self.best |= sites
+            if sites and (better := stopping.check(self.round, mrr_of(self.metrics, of), self._watched(of))):
+                self.best |= {site: self.best.get(site, set()) | better for site in sites}
         mrr, views = mrr_of(self.metrics, self.metrics), self._watched(self.metrics)
         if self._measured:
             self.method.validated(self.hub, self.round, mrr, views)
@@ -312,7 +311,8 @@ class HubParty:
 
     def _plain(self) -> dict[str, Any]:
         names = ("round", "metrics", "views", "taken", "void")
-        sets = {name: sorted(getattr(self, name)) for name in ("best", "holds", "stopped")}
+        sets: dict[str, Any] = {name: sorted(getattr(self, name)) for name in ("holds", "stopped")}
+        sets["best"] = {site: sorted(views) for site, views in self.best.items()}
         stopping = {name: asdict(stopping) for name, stopping in self.stopping.items()}
         return deepcopy({**{name: getattr(self, name) for name in names}, **sets, "stopping": stopping})
 
@@ -328,8 +328,9 @@ class HubParty:
         """Before anyone has joined."""
         for name in ("round", "metrics", "views", "taken", "void", "news"):
             setattr(self, name, deepcopy(plain[name]))
-        for name in ("best", "holds", "stopped"):
+        for name in ("holds", "stopped"):
             setattr(self, name, set(plain[name]))
+        self.best = {site: set(views) for site, views in plain["best"].items()}
         self.stopping = {name: Stopping(**values) for name, values in plain["stopping"].items()}
         self.hub.memory = dict(under("memory", tensors))
         for number, site in enumerate(self.sites):

@@ -16,6 +16,7 @@ from fedkge.exchange.rows import HUB, Envelope, Update, named, under, update_und
 from fedkge.exchange.select import Choice, Selection
 from fedkge.methods import Method, Site
 from fedkge.models import Tables
+from fedkge.training.stopping import OWN
 
 Metrics: TypeAlias = Mapping[str, Mapping[str, float]]  #: by whose statements they are: metric -> value
 
@@ -43,7 +44,7 @@ class SiteParty:
         widths = {axis: site.traded.table(axis).shape[1] for axis in method.shares}
         self.line = line(codec, self.announced, widths, hub=False)
         self.held: Update = {}  # an answer that came to be measured, for the next turn
-        self.told: Update = {}  # the answer of the round whose tables are kept
+        self.told: Update = {}  # the answer of the round whose table, of those that travel, is kept
         self.uploaded = 0  # the round of the last upload
         method.prepare(site)
         self.choice = Choice(selection, method.publish(site))
@@ -109,13 +110,21 @@ class SiteParty:
             dial.fill_(told[name])
 
     def _heed(self, note: Mapping[str, Any]) -> None:
-        """The hub says which upload it took last, and whether what was measured last is the best."""
+        """The hub says which upload it took last, and what of what was measured last is the best."""
         if "taken" in note:
             for remembers in (self.line, self.choice):
                 remembers.settle(note["taken"] == self.uploaded)
-        if note.get("best"):
-            self.best.copy_(self.method.measured(self.site, self.held))
-            self.told = self.held if self.method.keeps_answer else {}
+        for view in note.get("best", ()):
+            self._keep(view)
+
+    def _keep(self, view: str) -> None:
+        """The tables that the site is measured by, with a second one that nobody watches; or one that is."""
+        if view == OWN:
+            self.best.copy_(self.method.measured(self.site, self.held), beside=not self.method.watches)
+        elif self.best.companion is not None:
+            self.best.companion.copy_(self.site.traded)
+        if self.method.keeps_answer and (view != OWN or not self.method.watches):
+            self.told = self.held
 
     def state(self) -> dict[str, Tensor]:
         """What the site keeps besides its tables."""

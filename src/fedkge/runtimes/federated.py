@@ -269,7 +269,7 @@ class Federated:
     def result(self) -> Result:
         stopping = self.hub.stopping
         names = {TOGETHER: next(iter(self.members)) if len(self.members) == 1 else "federation"}
-        last = {name: (s.last_at, s.best_at) for name, s in stopping.items()}
+        last = {name: (s.last_at, s.best_at, dict(s.beside_at)) for name, s in stopping.items()}
         courses = {names.get(name, name): Course(*rounds) for name, rounds in last.items()}
         valid, ranks = self.measure(Split.VALID), self.ranks(Split.TEST)
         views = self._views()

@@ -61,6 +61,8 @@ class Stack:
             self.tables.companion = beside
         self.second = second
         self.best = self.tables.to(device)
+        if self.best.companion is not None and method.watches:  # then each is kept at a round of its own
+            self.best.companion.relations = self.best.companion.relations.clone()
         self.kept = {
             axis: {name: torch.zeros_like(self.tables.table(axis)) for name in method.keeps}
             for axis in method.shares

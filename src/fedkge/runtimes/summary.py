@@ -32,6 +32,7 @@ class Course:
 
     rounds: int
     best_round: int
+    best_rounds: Mapping[str, int]  #: of tables that were validated beside: view -> round
 
 
 @dataclass(frozen=True, slots=True)

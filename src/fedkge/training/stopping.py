@@ -9,6 +9,8 @@ from typing import Literal
 
 from fedkge.errors import ConfigError
 
+OWN = ""  #: the name of the value that is checked, among those watched beside it
+
 
 @dataclass
 class Stopping:
@@ -21,26 +23,29 @@ class Stopping:
     last: float = -inf
     last_at: int = -1
     bad: int = 0
-    beside: dict[str, float] = field(default_factory=dict)  #: the best of what else was watched
+    beside: dict[str, float] = field(default_factory=dict)  #: the best of what else was watched, by name
+    beside_at: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.patience < 0:
             raise ConfigError(f"patience: expected at least 0, got {self.patience}")
 
-    def check(self, at: int, value: float, beside: Mapping[str, float] | None = None) -> bool:
-        """Take the value of check `at`; whether it is the best so far.
+    def check(self, at: int, value: float, beside: Mapping[str, float] | None = None) -> set[str]:
+        """Take the value of check `at`; what is the best so far, `OWN` being the value itself.
 
         With patience, it is a bad check only if nothing that is watched beside it is at its best either.
         """
-        improved = value > self.best
-        better = {k: other for k, other in (beside or {}).items() if other > self.beside.get(k, -inf)}
-        self.beside |= better
-        worse = not (improved or better) if self.rule == "patience" else value < self.last
-        self.bad = self.bad + 1 if worse else 0
-        if improved:
+        found = beside or {}
+        better = {name for name, other in found.items() if other > self.beside.get(name, -inf)}
+        self.beside |= {name: found[name] for name in better}
+        self.beside_at |= dict.fromkeys(better, at)
+        if value > self.best:
             self.best, self.best_at = value, at
+            better.add(OWN)
+        worse = not better if self.rule == "patience" else value < self.last
+        self.bad = self.bad + 1 if worse else 0
         self.last, self.last_at = value, at
-        return improved
+        return better
 
     @property
     def done(self) -> bool:
