@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -52,9 +53,20 @@ def process(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPro
 
 
 def started(*arguments: object) -> subprocess.Popen[str]:
-    """The same, under way."""
+    """The same, under way; it can be interrupted even where the tests run in the background and cannot."""
     line = [*LINE, *map(str, arguments)]
-    return subprocess.Popen(line, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        line,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_interruptible,
+    )
+
+
+def _interruptible() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def fedkge(*arguments: object) -> Result:
