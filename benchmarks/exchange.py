@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--select", default="full")
     parser.add_argument("--codec")
     parser.add_argument("--delta", action="store_true")
-    parser.add_argument("--turns", type=int, default=4)
+    parser.add_argument("--turns", type=int, default=6)
     asked = parser.parse_args()
     pairs = [(asked.select, asked.codec, asked.delta)] if asked.codec else PAIRS
     for select, name, delta in pairs:
