@@ -121,7 +121,7 @@ def test_a_run_goes_on_where_it_stopped(
     resumed.play(ignore)
     assert_same(whole, resumed)
     assert resumed.traffic.summary() == whole.traffic.summary()
-    assert resumed.hub.stopping == whole.hub.stopping
+    assert resumed.hub.validation.stopping == whole.hub.validation.stopping
 
 
 def test_another_seed_gives_other_tables(tmp_path: Path, method: dict[str, Any]) -> None:

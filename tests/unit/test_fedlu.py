@@ -242,7 +242,7 @@ def test_composed_with_everything_it_resumes_and_stacks(tmp_path: Path, method: 
         assert_same(whole, other)
         for name, tables in both(whole).items():
             assert all(map(torch.equal, tables, both(other)[name]))
-        assert other.hub.stopping == whole.hub.stopping
+        assert other.hub.validation.stopping == whole.hub.validation.stopping
         assert other.result().views == result.views
 
 
@@ -306,7 +306,7 @@ def test_a_run_goes_on_while_the_global_table_improves(tmp_path: Path) -> None:
         }
     run.play(ignore)
     assert run.hub.round == 5  # better locally at 1, globally until 3, then twice neither
-    assert run.hub.stopping[""].best_at == 1
+    assert run.hub.validation.stopping[""].best_at == 1
     (course,) = run.result().courses.values()
     assert (course.best_round, course.best_rounds) == (1, {"global": 3})
 

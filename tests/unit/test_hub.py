@@ -17,7 +17,8 @@ from fedkge.methods.fede import FedE
 from fedkge.methods.fedep import FedEP
 from fedkge.methods.single import Single
 from fedkge.parties import HubParty, Participation, Plan
-from fedkge.parties.hub import TOGETHER, VOID
+from fedkge.parties.hub import VOID
+from fedkge.parties.validation import TOGETHER
 from fedkge.training import Stopping
 
 SITES = ("a", "b", "c")
@@ -202,7 +203,7 @@ def test_sites_together_stop_by_the_mean_and_learn_which_round_was_best() -> Non
     third = validate(at, {"a": 0.0, "b": 0.0, "c": 0.1})
     assert {letter.kind for letter in third.values()} == {"stop"}
     assert at.phase == "done"
-    assert (at.stopping[TOGETHER].best_at, at.stopping[TOGETHER].last_at) == (1, 3)
+    assert (at.validation.stopping[TOGETHER].best_at, at.validation.stopping[TOGETHER].last_at) == (1, 3)
     assert next(event["mrr"] for event in events(at, "evaluate")) == pytest.approx(0.2)
 
 
@@ -329,7 +330,7 @@ def test_tables_that_were_trained_are_validated_before_the_first_round(method: M
     assert [(e.recipient, e.kind, e.round, dict(e.note)) for e in letters] == [
         (site, "train", 1, {"best": [""]}) for site in SITES
     ]
-    assert {stopping.best_at for stopping in at.stopping.values()} == {0}
+    assert {stopping.best_at for stopping in at.validation.stopping.values()} == {0}
     (event,) = events(at, "evaluate")
     assert (event["round"], event["mrr"]) == (0, 0.5)
     again = hub(method)

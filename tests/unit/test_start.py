@@ -301,7 +301,7 @@ def test_it_goes_on_without_what_it_started_from(
     assert_same(whole, resumed)
     assert resumed.start == whole.start
     assert resumed.traffic.summary() == whole.traffic.summary()
-    assert resumed.hub.stopping == whole.hub.stopping
+    assert resumed.hub.validation.stopping == whole.hub.validation.stopping
 
 
 def test_killed_before_its_first_checkpoint_it_needs_its_start(tmp_path: Path, before: Path) -> None:

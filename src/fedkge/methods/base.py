@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -88,6 +88,14 @@ class Hub:
     memory: Memory = field(default_factory=dict)
     totals: dict[str, Mapping[Axis, int]] = field(default_factory=dict)  # site -> see `Method.counts`
     sparse: bool = False  #: only some rows travelled in the round that is combined
+
+    def number(self, axes: Iterable[Axis]) -> None:
+        """Number what was announced from 0 on: rows travel without ids, so only their order counts."""
+        for axis in axes:
+            every = torch.cat([ids[axis] for ids in self.ids.values()]).unique()
+            self.sizes[axis] = len(every)
+            for site, ids in self.ids.items():
+                self.ids[site] = {**ids, axis: torch.searchsorted(every, ids[axis])}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -12,79 +12,13 @@ from torch.utils.checkpoint import checkpoint
 
 from fedkge import randomness
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import Contribution, Similarity, Tie, backend, contrast, similarity
-from fedkge.kernels.reference import compare, tied
+from fedkge.kernels import backend, contrast, similarity
+from fedkge.kernels.reference import compare
 from fedkge.models.base import Model, Side
+from fedkge.models.gradient import Compare, ContrastRows, Gradient, Take
 
 CHUNK = 1 << 22  #: numbers that projected candidates may take at a time
 LONGEST = 1e9  #: number in a row: products of three, and squares of two, are still finite
-
-
-class Gradient:
-    """The gradient of one table: a dense buffer, or what touched rows got, still as `factors`."""
-
-    def __init__(self, table: Tensor, factors: bool) -> None:
-        self.table = table
-        self.dense = None if factors else torch.zeros_like(table)
-        self._parts: list[Contribution] = []
-        self._tie: Tie | None = None
-
-    def add(self, part: Contribution) -> None:
-        if self.dense is None:
-            self._parts.append(part)
-        else:
-            backend(self.table.device).accumulate_(self.dense, self.table, part)
-
-    def add_pairs(self, part: Contribution) -> Tensor:
-        """`add`, and the gradient of the part's queries."""
-        factors = (part.query, self.table, part.index, part.scores, part.d_scores)
-        d_query = backend(self.table.device).backward_query(part.kind, *factors)
-        self.add(part)  # after it: on a CPU the table is still in the cache, sums would push it out
-        return d_query
-
-    def add_rows(self, ids: Tensor, values: Tensor) -> None:
-        self.add(_rows(ids, values))
-
-    def add_tie(self, tie: Tie) -> None:
-        """What a penalty adds; of those in `factors`, there is one for each step."""
-        if self.dense is None:
-            self._tie = tie
-        else:
-            self.dense += tied(self.table, tie)
-
-    def take(self) -> Contribution:
-        """Everything added since the last call, as one contribution."""
-        none = torch.empty(0, dtype=torch.int64, device=self.table.device)
-        parts, self._parts = self._parts or [_rows(none, self.table[:0])], []
-        pairs = [part for part in parts if part.index.numel()] or parts[:1]
-        first = pairs[0]
-        if any(part.kind is not first.kind or part.index.shape[1] != first.index.shape[1] for part in pairs):
-            raise ValueError("touched rows of scores with unlike similarities or numbers of candidates")
-        names = ("query", "index", "scores", "d_scores")
-        joined = {name: _cat([getattr(part, name) for part in pairs]) for name in names}
-        tie, self._tie = self._tie, None
-        return Contribution(
-            kind=first.kind,
-            ids=_cat([part.ids for part in parts]),
-            values=_cat([part.values for part in parts]),
-            tie=tie,
-            **joined,
-        )
-
-
-def _cat(tensors: Sequence[Tensor]) -> Tensor:
-    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
-
-
-def _pairs(kind: Similarity, query: Tensor, index: Tensor, scores: Tensor, d_scores: Tensor) -> Contribution:
-    none = index.new_empty(0), query.new_empty(0, query.shape[1])
-    return Contribution(kind, query, index, scores, d_scores, *none)
-
-
-def _rows(ids: Tensor, values: Tensor) -> Contribution:
-    none = values.new_empty(0, 0)
-    query, index = values.new_empty(0, values.shape[1]), ids.new_empty(0, 0)
-    return Contribution(Similarity.DOT, query, index, none, none, ids, values)
 
 
 @dataclass(slots=True)
@@ -165,7 +99,7 @@ class Tables:
         """Rows `[..., width]`, differentiable: into `gradients` if they are there, else by autograd."""
         if axis in self.gradients and torch.is_grad_enabled():
             trigger = torch.empty(0, requires_grad=True)
-            return cast(Tensor, _Take.apply(trigger, self.table(axis), ids, self.gradients[axis]))  # type: ignore[no-untyped-call]
+            return cast(Tensor, Take.apply(trigger, self.table(axis), ids, self.gradients[axis]))  # type: ignore[no-untyped-call]
         return self.table(axis)[ids]
 
     def scores(self, anchor: Tensor, relation: Tensor, index: Tensor, side: Side) -> Tensor:
@@ -177,7 +111,7 @@ class Tables:
         elif Axis.ENTITY in self.gradients and torch.is_grad_enabled():
             gradient = self.gradients[Axis.ENTITY]
             arguments = (query, self.entities, index, self.model.similarity, gradient)
-            similar = cast(Tensor, _Compare.apply(*arguments))  # type: ignore[no-untyped-call]
+            similar = cast(Tensor, Compare.apply(*arguments))  # type: ignore[no-untyped-call]
         else:
             similar = similarity(self.model.similarity, query, self.entities, index)
         return self.model.finish(similar, r)
@@ -191,7 +125,7 @@ class Tables:
             return contrast(self.scores(anchor, relation, index, side), temperature)
         query = self.model.query(self.rows(Axis.ENTITY, anchor), self.rows(Axis.RELATION, relation), side)
         arguments = (query, self.entities, index, self.model.similarity, margin, temperature)
-        losses = _ContrastRows.apply(*arguments, self.gradients[Axis.ENTITY])  # type: ignore[no-untyped-call]
+        losses = ContrastRows.apply(*arguments, self.gradients[Axis.ENTITY])  # type: ignore[no-untyped-call]
         return cast(Tensor, losses)
 
     def _projected(self, query: Tensor, relation: Tensor, index: Tensor) -> Tensor:
@@ -247,65 +181,3 @@ class Tables:
                 every = every.unique()
             for ids in every.split(max(1, CHUNK // table.shape[1])):
                 table[ids] = cast(Tensor, self.model.constrain(table[ids], axis))
-
-
-class _Take(torch.autograd.Function):
-    """Gather rows; going back, hand their gradients to a `Gradient`."""
-
-    @staticmethod
-    def forward(ctx: Any, trigger: Tensor, table: Tensor, ids: Tensor, gradient: Gradient) -> Tensor:
-        ctx.save_for_backward(ids)
-        ctx.gradient = gradient
-        return table[ids]
-
-    @staticmethod
-    def backward(ctx: Any, d_rows: Tensor) -> tuple[None, ...]:
-        (ids,) = ctx.saved_tensors
-        ctx.gradient.add_rows(ids.flatten(), d_rows.reshape(-1, d_rows.shape[-1]))
-        return None, None, None, None
-
-
-class _Compare(torch.autograd.Function):
-    """Indexed similarity; going back, hand the table's gradient to a `Gradient`."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, query: Tensor, table: Tensor, index: Tensor, kind: Similarity, gradient: Gradient
-    ) -> Tensor:
-        scores = backend(table.device).forward(kind, query, table, index)
-        ctx.save_for_backward(query, index, scores)
-        ctx.kind, ctx.gradient = kind, gradient
-        return scores
-
-    @staticmethod
-    def backward(ctx: Any, d_scores: Tensor) -> tuple[Tensor | None, ...]:
-        query, index, scores = ctx.saved_tensors
-        part = _pairs(ctx.kind, query.detach(), index, scores, d_scores.contiguous())
-        return ctx.gradient.add_pairs(part), None, None, None, None
-
-
-class _ContrastRows(torch.autograd.Function):
-    """Contrast of indexed similarities; each loss depends on one query, so its gradient is there already."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        query: Tensor,
-        table: Tensor,
-        index: Tensor,
-        kind: Similarity,
-        margin: float,
-        temperature: float,
-        gradient: Gradient,
-    ) -> Tensor:
-        losses, *factors = backend(table.device).contrast_rows(kind, query, table, index, margin, temperature)
-        ctx.save_for_backward(query, index, *factors)
-        ctx.kind, ctx.gradient = kind, gradient
-        return losses
-
-    @staticmethod
-    def backward(ctx: Any, d_losses: Tensor) -> tuple[Tensor | None, ...]:
-        query, index, scores, d_scores, d_query = ctx.saved_tensors
-        each = d_losses[:, None]
-        ctx.gradient.add(_pairs(ctx.kind, query.detach(), index, scores, d_scores * each))
-        return d_query * each, None, None, None, None, None, None

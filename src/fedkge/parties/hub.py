@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from copy import deepcopy
-from dataclasses import asdict
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fedkge.errors import DataError, FedkgeError
@@ -19,11 +16,10 @@ from fedkge.exchange.select import Selection
 from fedkge.graphs.graph import Axis
 from fedkge.methods import Hub, Method
 from fedkge.parties.base import Participation, Plan
-from fedkge.parties.notes import are_by_site, mrr_of, noted, totals
+from fedkge.parties.notes import noted, totals
+from fedkge.parties.validation import Validation
 from fedkge.randomness import key
-from fedkge.training import Stopping
 
-TOGETHER = ""  #: whose stopping it is where all sites stop at once; no site has this name
 VOID = 10  #: rounds in a row without a quorum before the hub gives up
 
 
@@ -53,15 +49,11 @@ class HubParty:
         self.events: list[dict[str, Any]] = []
         self.lines: dict[str, Line] = {}
         self._memories: dict[str, dict[str, Tensor]] = {}  # of lines, until their sites have joined
-        names = [TOGETHER] if method.together else self.sites
-        self.stopping = {name: deepcopy(plan.stopping) for name in names}
+        self.validation = Validation(method, self.sites, plan.stopping)
         self.round = 0  # the last that was closed, or is open
         self.phase = "join"
-        self.metrics: dict[str, dict[str, Any]] = {}  # site -> whose statements -> metrics, the latest
-        self.views: dict[str, dict[str, Any]] = {view: {} for view in method.watches}  # the same of each
         self.taken: dict[str, int] = {}  # to be told: the round of a site's last upload if used, else 0
         self.news: dict[str, int] = {}  # the same of late uploads, to be told from the next round on
-        self.best: dict[str, set[str]] = {}  # what a site measured last that is its best; it is not told yet
         self.holds: set[str] = set()  # who was sent the current answer, to be measured
         self.stopped: set[str] = set()
         self.void = 0
@@ -69,8 +61,6 @@ class HubParty:
         self._inbox: dict[str, Update] = {}
         self._refused: dict[str, str] = {}
         self._late: dict[str, Update] = {}
-        self._measured: set[str] = set()
-        self._heard: set[str] = set()
         self._began = self._plain()
 
     # Messages
@@ -109,21 +99,12 @@ class HubParty:
             self.hub.totals[site] = totals(site, envelope.note, self.hub.ids[site])
         if len(self.hub.ids) < len(self.sites):
             return []
-        self._number()
+        self.hub.number(self.method.shares)
         late = self.participation.late == "use"
         for name in self.sites:
             self.lines[name] = line(self.codec, self.hub.ids[name], self.widths, hub=True, late=late)
             self.lines[name].load(self._memories.pop(name, {}))
-        validated = any(stopping.last_at >= 0 for stopping in self.stopping.values())
-        return self._measure() if self.plan.first and not validated else self._advance()
-
-    def _number(self) -> None:
-        """Number what was announced from 0 on: rows travel without ids, so only their order counts."""
-        for axis in self.method.shares:
-            every = torch.cat([ids[axis] for ids in self.hub.ids.values()]).unique()
-            self.hub.sizes[axis] = len(every)
-            for site, ids in self.hub.ids.items():
-                self.hub.ids[site] = {**ids, axis: torch.searchsorted(every, ids[axis])}
+        return self._measure() if self.plan.first and not self.validation.begun else self._advance()
 
     def _upload(self, envelope: Envelope) -> list[Envelope]:
         site, asked = envelope.sender, turn("train", envelope.round)
@@ -164,7 +145,7 @@ class HubParty:
         """The next round, and the end for those who have finished."""
         self._began = self._plain()
         over = self.round >= self.plan.rounds
-        out = [self._stop(site) for site in self._active if over or self._finished(site)]
+        out = [self._stop(site) for site in self._active if over or self.validation.finished(site)]
         self.stopped |= {envelope.recipient for envelope in out}
         if not self._active:
             self.phase = "done"
@@ -203,8 +184,8 @@ class HubParty:
     def _note(self, site: str) -> dict[str, Any]:
         """What the site is told about its last upload, and about what it measured last; once."""
         note: dict[str, Any] = {"taken": self.taken.pop(site)} if site in self.taken else {}
-        if site in self.best:
-            note["best"] = sorted(self.best.pop(site))
+        if site in self.validation.best:
+            note["best"] = sorted(self.validation.best.pop(site))
         return note
 
     @property
@@ -256,7 +237,8 @@ class HubParty:
 
     def _measure(self) -> list[Envelope]:
         """Have everyone measure; before the first round the hub has nothing to tell."""
-        self.phase, self._measured, self._heard = "measure", set(), set()
+        self.phase = "measure"
+        self.validation.begin()
         if self.round == 0 or not self.method.measures_answer:
             return [Envelope(HUB, s, "measure", self.round, note=self._note(s)) for s in self._active]
         out = [self._ask(site, "measure") for site in self._active]
@@ -266,42 +248,22 @@ class HubParty:
     def _metrics(self, envelope: Envelope) -> list[Envelope]:
         if envelope.round != self.round or self.phase != "measure" or envelope.sender in self.stopped:
             return []
-        self._heard.add(envelope.sender)
-        found, views = envelope.note.get("metrics"), envelope.note.get("views", {})
-        watched = isinstance(views, Mapping) and views.keys() == self.views.keys()
-        if watched and are_by_site(found) and all(map(are_by_site, views.values())):
-            self.metrics[envelope.sender] = dict(found)
-            for view, of in views.items():
-                self.views[view][envelope.sender] = dict(of)
+        if self.validation.hear(envelope.sender, envelope.note):
             self.lines[envelope.sender].answered(turn("measure", envelope.round))
-            self._measured.add(envelope.sender)
         else:
             self._refuse(envelope.sender, envelope.round, "metrics that are none")
-        return self._validated() if len(self._heard) == len(self._active) else []
+        return self._validated() if len(self.validation.heard) == len(self._active) else []
 
     def _validated(self) -> list[Envelope]:
-        """Stop together by the mean over all sites, weighed by their queries; or each by its own."""
-        for name, stopping in self.stopping.items():
-            sites = self._measured if name == TOGETHER else self._measured & {name}
-            of = self.metrics.keys() if name == TOGETHER else sites
-            if sites and (better := stopping.check(self.round, mrr_of(self.metrics, of), self._watched(of))):
-                self.best |= {site: self.best.get(site, set()) | better for site in sites}
-        mrr, views = mrr_of(self.metrics, self.metrics), self._watched(self.metrics)
-        if self._measured:
+        mrr, views = self.validation.judge(self.round)
+        if self.validation.measured:
             self.method.validated(self.hub, self.round, mrr, views)
-        found = {view: m for site in sorted(self._measured) for view, m in self.metrics[site].items()}
+        found = self.validation.latest()
         event = {"event": "evaluate", "round": self.round, "split": "valid", "sites": found, "mrr": mrr}
         self.events.append(
             event | ({"views": views} if views else {}) | noted(self.sites, self.method.notes(self.hub))
         )
         return self._advance()
-
-    def _watched(self, sites: Iterable[str]) -> dict[str, float]:
-        """What else was validated: view -> MRR over these sites."""
-        return {view: mrr_of(found, sites) for view, found in self.views.items()}
-
-    def _finished(self, site: str) -> bool:
-        return self.stopping[TOGETHER if self.method.together else site].done
 
     @property
     def _active(self) -> list[str]:
@@ -310,11 +272,9 @@ class HubParty:
     # What lasts
 
     def _plain(self) -> dict[str, Any]:
-        names = ("round", "metrics", "views", "taken", "void")
-        sets: dict[str, Any] = {name: sorted(getattr(self, name)) for name in ("holds", "stopped")}
-        sets["best"] = {site: sorted(views) for site, views in self.best.items()}
-        stopping = {name: asdict(stopping) for name, stopping in self.stopping.items()}
-        return deepcopy({**{name: getattr(self, name) for name in names}, **sets, "stopping": stopping})
+        sets = {name: sorted(getattr(self, name)) for name in ("holds", "stopped")}
+        own = {"round": self.round, "void": self.void, "taken": dict(self.taken)}
+        return {**own, **sets, **self.validation.plain()}
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and plain values, as they were when the open round began."""
@@ -326,12 +286,10 @@ class HubParty:
 
     def load_state(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
         """Before anyone has joined."""
-        for name in ("round", "metrics", "views", "taken", "void", "news"):
-            setattr(self, name, deepcopy(plain[name]))
-        for name in ("holds", "stopped"):
-            setattr(self, name, set(plain[name]))
-        self.best = {site: set(views) for site, views in plain["best"].items()}
-        self.stopping = {name: Stopping(**values) for name, values in plain["stopping"].items()}
+        self.round, self.void = plain["round"], plain["void"]
+        self.taken, self.news = dict(plain["taken"]), dict(plain["news"])
+        self.holds, self.stopped = set(plain["holds"]), set(plain["stopped"])
+        self.validation.load(plain)
         self.hub.memory = dict(under("memory", tensors))
         for number, site in enumerate(self.sites):
             self._memories[site] = under(f"sent.{number}", tensors)

@@ -19,8 +19,8 @@ from fedkge.exchange.rows import HUB, Envelope, under
 from fedkge.graphs.graph import Axis, Federation, Split
 from fedkge.models import Tables
 from fedkge.parties import HubParty, Participation, Plan, SiteParty
-from fedkge.parties.hub import TOGETHER
 from fedkge.parties.site import Metrics
+from fedkge.parties.validation import TOGETHER
 from fedkge.randomness import generator
 from fedkge.runtimes.experiment import Experiment
 from fedkge.runtimes.folder import RunFolder
@@ -121,7 +121,7 @@ class Federated:
     def _afford(self, protected: Protected) -> None:
         """As many rounds as the budgets have steps for; what a killed run had spent is gone."""
         done = self.hub.round
-        validated = any(stopping.best_at > 0 for stopping in self.hub.stopping.values())
+        validated = any(stopping.best_at > 0 for stopping in self.hub.validation.stopping.values())
         if not done or not validated:
             protected.check_budget()
         self.hub.plan = replace(self.hub.plan, rounds=done + protected.rounds_left(done))
@@ -214,7 +214,7 @@ class Federated:
                 self.traffic.count(letter, again=self._resumed)
         self._resumed = False
         events, self.hub.events = self.hub.events, []
-        self.record.write(events, self.hub.stopping.values(), watch)
+        self.record.write(events, self.hub.validation.stopping.values(), watch)
         final = self.hub.phase == "done"
         if final or time.monotonic() - self._saved >= self.how.save_every:
             with self.clock.spending("checkpoint"):
@@ -267,7 +267,7 @@ class Federated:
         return by_side(self.ranks(split))
 
     def result(self) -> Result:
-        stopping = self.hub.stopping
+        stopping = self.hub.validation.stopping
         names = {TOGETHER: next(iter(self.members)) if len(self.members) == 1 else "federation"}
         last = {name: (s.last_at, s.best_at, dict(s.beside_at)) for name, s in stopping.items()}
         courses = {names.get(name, name): Course(*rounds) for name, rounds in last.items()}

@@ -43,23 +43,11 @@ class Stack:
     ) -> None:
         self.experiment, self.members, self.names = experiment, members, list(members)
         self.numbers = {name: number for number, name in enumerate(members)}
-        method, trainer = experiment.method, experiment.trainer
-        graphs = {name: member.graph for name, member in members.items()}
-        keys = [
-            torch.from_numpy(np.concatenate([_keys(names) for names in of]))
-            for of in ([g.entities for g in graphs.values()], [g.relations for g in graphs.values()])
-        ]
-        self.tables = Tables.create(experiment.embedding, keys[0], keys[1], experiment.seed, device)
+        method, graphs = experiment.method, {name: member.graph for name, member in members.items()}
         corpus = Corpus.of(graphs, experiment.seed, device)
         observed = corpus.triples if protection is None else protection.observed(corpus.triples)
-        experiment.embedding.observe(self.tables.relations, observed)
-        if second := method.companion(experiment.embedding):
-            beside = Tables.create(second.model, keys[0], keys[1], experiment.seed, device)
-            if not second.relations:
-                beside.relations = self.tables.relations
-            second.model.observe(beside.relations, observed)
-            self.tables.companion = beside
-        self.second = second
+        self.second = method.companion(experiment.embedding)
+        self.tables = self._first(observed)
         self.best = self.tables.to(device)
         if self.best.companion is not None and method.watches:  # then each is kept at a round of its own
             self.best.companion.relations = self.best.companion.relations.clone()
@@ -74,7 +62,7 @@ class Stack:
             for number, name in enumerate(self.names)
         }
         rest = (
-            partial(method.objective, trainer, dials=self.dials),
+            partial(method.objective, experiment.trainer, dials=self.dials),
             {
                 axis: Penalty(self.kept[axis][method.penalises], method.penalty)
                 for axis in (method.shares if method.penalises else ())
@@ -83,33 +71,47 @@ class Stack:
             captured,
         )
         if protection is None:
-            self.training = Training(trainer, self.tables, corpus, *rest)
+            self.training = Training(experiment.trainer, self.tables, corpus, *rest)
         else:
             (site,) = graphs.items()
-            self.training = PrivateTraining(trainer, self.tables, site, experiment.seed, protection, *rest)
-        self.sites, self.bests = {}, {}
-        for name, parts in self.parts.items():
-            self.sites[name] = Site(
-                name,
-                self.tables.part(parts[Axis.ENTITY], parts[Axis.RELATION]),
-                {
-                    axis: Shared(*(torch.from_numpy(ids).to(device) for ids in shared[name][axis]))
-                    for axis in Axis
-                },
-                {axis: {k: t[parts[axis]] for k, t in kept.items()} for axis, kept in self.kept.items()},
-                dials={k: t[self.numbers[name], None] for k, t in self.dials.items()},
-            )
-            self.bests[name] = self.best.part(parts[Axis.ENTITY], parts[Axis.RELATION])
-        self.known = {
-            site: Known.from_graph(view.graph) for m in members.values() for site, view in m.views.items()
-        }
+            own = (self.tables, site, experiment.seed, protection)
+            self.training = PrivateTraining(experiment.trainer, *own, *rest)
+        self.sites = {name: self._site(name, shared[name]) for name in self.names}
+        self.bests = {n: self.best.part(p[Axis.ENTITY], p[Axis.RELATION]) for n, p in self.parts.items()}
+        views = {site: view.graph for m in members.values() for site, view in m.views.items()}
+        self.known = {site: Known.from_graph(graph) for site, graph in views.items()}
         self.known_openly = self.known
         if experiment.privacy.strict or experiment.privacy.mode == "u-only":
-            self.known_openly = {
-                site: Known.from_graph(unmarked(view.graph, experiment.privacy))
-                for member in members.values()
-                for site, view in member.views.items()
-            }
+            opened = {site: unmarked(graph, experiment.privacy) for site, graph in views.items()}
+            self.known_openly = {site: Known.from_graph(graph) for site, graph in opened.items()}
+
+    def _first(self, observed: Tensor) -> Tables:
+        """First rows of everyone's tables, and of their companions; models may look at the statements."""
+        experiment, graphs = self.experiment, [member.graph for member in self.members.values()]
+        entities, relations = (
+            torch.from_numpy(np.concatenate([_keys(names) for names in of]))
+            for of in ([graph.entities for graph in graphs], [graph.relations for graph in graphs])
+        )
+        first = (entities, relations, experiment.seed, observed.device)
+        tables = Tables.create(experiment.embedding, *first)
+        experiment.embedding.observe(tables.relations, observed)
+        if self.second is not None:
+            tables.companion = Tables.create(self.second.model, *first)
+            if not self.second.relations:
+                tables.companion.relations = tables.relations
+            self.second.model.observe(tables.companion.relations, observed)
+        return tables
+
+    def _site(self, name: str, shared: Mapping[Axis, tuple[Ids, Ids]]) -> Site:
+        """One member's share, as its method sees it."""
+        parts, device = self.parts[name], self.tables.device
+        return Site(
+            name,
+            self.tables.part(parts[Axis.ENTITY], parts[Axis.RELATION]),
+            {axis: Shared(*(torch.from_numpy(ids).to(device) for ids in shared[axis])) for axis in Axis},
+            {axis: {k: t[parts[axis]] for k, t in kept.items()} for axis, kept in self.kept.items()},
+            dials={k: t[self.numbers[name], None] for k, t in self.dials.items()},
+        )
 
     def _factored(self, shared: Mapping[str, Mapping[Axis, tuple[Ids, Ids]]]) -> dict[Axis, Changes]:
         """The rows that the method trains as factors, where it does: those that members share."""

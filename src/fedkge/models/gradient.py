@@ -1,0 +1,141 @@
+"""Where the gradients of tables go: scores differentiated by hand, their gradients kept as factors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedkge.kernels import Contribution, Similarity, Tie, backend
+from fedkge.kernels.reference import tied
+
+
+class Gradient:
+    """The gradient of one table: a dense buffer, or what touched rows got, still as `factors`."""
+
+    def __init__(self, table: Tensor, factors: bool) -> None:
+        self.table = table
+        self.dense = None if factors else torch.zeros_like(table)
+        self._parts: list[Contribution] = []
+        self._tie: Tie | None = None
+
+    def add(self, part: Contribution) -> None:
+        if self.dense is None:
+            self._parts.append(part)
+        else:
+            backend(self.table.device).accumulate_(self.dense, self.table, part)
+
+    def add_pairs(self, part: Contribution) -> Tensor:
+        """`add`, and the gradient of the part's queries."""
+        factors = (part.query, self.table, part.index, part.scores, part.d_scores)
+        d_query = backend(self.table.device).backward_query(part.kind, *factors)
+        self.add(part)  # after it: on a CPU the table is still in the cache, sums would push it out
+        return d_query
+
+    def add_rows(self, ids: Tensor, values: Tensor) -> None:
+        self.add(_rows(ids, values))
+
+    def add_tie(self, tie: Tie) -> None:
+        """What a penalty adds; of those in `factors`, there is one for each step."""
+        if self.dense is None:
+            self._tie = tie
+        else:
+            self.dense += tied(self.table, tie)
+
+    def take(self) -> Contribution:
+        """Everything added since the last call, as one contribution."""
+        none = torch.empty(0, dtype=torch.int64, device=self.table.device)
+        parts, self._parts = self._parts or [_rows(none, self.table[:0])], []
+        pairs = [part for part in parts if part.index.numel()] or parts[:1]
+        first = pairs[0]
+        if any(part.kind is not first.kind or part.index.shape[1] != first.index.shape[1] for part in pairs):
+            raise ValueError("touched rows of scores with unlike similarities or numbers of candidates")
+        names = ("query", "index", "scores", "d_scores")
+        joined = {name: _cat([getattr(part, name) for part in pairs]) for name in names}
+        tie, self._tie = self._tie, None
+        return Contribution(
+            kind=first.kind,
+            ids=_cat([part.ids for part in parts]),
+            values=_cat([part.values for part in parts]),
+            tie=tie,
+            **joined,
+        )
+
+
+def _cat(tensors: Sequence[Tensor]) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
+
+
+def _pairs(kind: Similarity, query: Tensor, index: Tensor, scores: Tensor, d_scores: Tensor) -> Contribution:
+    none = index.new_empty(0), query.new_empty(0, query.shape[1])
+    return Contribution(kind, query, index, scores, d_scores, *none)
+
+
+def _rows(ids: Tensor, values: Tensor) -> Contribution:
+    none = values.new_empty(0, 0)
+    query, index = values.new_empty(0, values.shape[1]), ids.new_empty(0, 0)
+    return Contribution(Similarity.DOT, query, index, none, none, ids, values)
+
+
+class Take(torch.autograd.Function):
+    """Gather rows; going back, hand their gradients to a `Gradient`."""
+
+    @staticmethod
+    def forward(ctx: Any, trigger: Tensor, table: Tensor, ids: Tensor, gradient: Gradient) -> Tensor:
+        ctx.save_for_backward(ids)
+        ctx.gradient = gradient
+        return table[ids]
+
+    @staticmethod
+    def backward(ctx: Any, d_rows: Tensor) -> tuple[None, ...]:
+        (ids,) = ctx.saved_tensors
+        ctx.gradient.add_rows(ids.flatten(), d_rows.reshape(-1, d_rows.shape[-1]))
+        return None, None, None, None
+
+
+class Compare(torch.autograd.Function):
+    """Indexed similarity; going back, hand the table's gradient to a `Gradient`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, table: Tensor, index: Tensor, kind: Similarity, gradient: Gradient
+    ) -> Tensor:
+        scores = backend(table.device).forward(kind, query, table, index)
+        ctx.save_for_backward(query, index, scores)
+        ctx.kind, ctx.gradient = kind, gradient
+        return scores
+
+    @staticmethod
+    def backward(ctx: Any, d_scores: Tensor) -> tuple[Tensor | None, ...]:
+        query, index, scores = ctx.saved_tensors
+        part = _pairs(ctx.kind, query.detach(), index, scores, d_scores.contiguous())
+        return ctx.gradient.add_pairs(part), None, None, None, None
+
+
+class ContrastRows(torch.autograd.Function):
+    """Contrast of indexed similarities; each loss depends on one query, so its gradient is there already."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        table: Tensor,
+        index: Tensor,
+        kind: Similarity,
+        margin: float,
+        temperature: float,
+        gradient: Gradient,
+    ) -> Tensor:
+        losses, *factors = backend(table.device).contrast_rows(kind, query, table, index, margin, temperature)
+        ctx.save_for_backward(query, index, *factors)
+        ctx.kind, ctx.gradient = kind, gradient
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, d_losses: Tensor) -> tuple[Tensor | None, ...]:
+        query, index, scores, d_scores, d_query = ctx.saved_tensors
+        each = d_losses[:, None]
+        ctx.gradient.add(_pairs(ctx.kind, query.detach(), index, scores, d_scores * each))
+        return d_query * each, None, None, None, None, None, None
