@@ -67,14 +67,16 @@ def plainly(trainer: Trainer, tables: Tables, batch: Batch) -> Tensor:
     return trainer.losses(tables.scores(batch.anchor, batch.relation, batch.index, batch.side))
 
 
-@pytest.mark.parametrize("loss", ["self-adversarial", "margin"])
+@pytest.mark.parametrize(("loss", "l3"), [("self-adversarial", 0.0), ("margin", 0.0), ("logistic", 0.1)])
 @pytest.mark.parametrize("side", Side)
 @pytest.mark.parametrize("name", list(MODELS))
-def test_norms_and_cut_sums_equal_those_of_gradients_one_by_one(name: str, side: Side, loss: str) -> None:
-    trainer, tables, batch = Trainer(loss=loss), trained(tables_of(name)), batch_of(side)
-    expected = one_by_one(tables, batch, partial(plainly, trainer))
+def test_norms_and_cut_sums_equal_those_of_gradients_one_by_one(
+    name: str, side: Side, loss: str, l3: float
+) -> None:
+    trainer, tables, batch = Trainer(loss=loss, l3=l3), trained(tables_of(name)), batch_of(side)
+    expected = one_by_one(tables, batch, trainer.regularised(partial(plainly, trainer)))
     norms = torch.stack([norm(gradients) for gradients in expected])
-    statements = differentiated(tables, trainer.objective, batch)
+    statements = differentiated(tables, trainer.regularised(trainer.objective), batch)
     assert torch.allclose(statements.norms(), norms, rtol=1e-10, atol=2e-8)
     clip = float(norms.median())
     assert (norms > clip).any(), "some are cut, some are not"

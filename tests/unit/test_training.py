@@ -33,11 +33,14 @@ def slow_losses(trainer: Trainer, model: Model, entities: Tensor, relations: Ten
     head, tail = (anchor, candidates) if batch.side is Side.TAIL else (candidates, anchor)
     scores = model.score(head, relations[batch.relation][:, None], tail)
     true, false = scores[:, :1], scores[:, 1:]
+    vectors = relations[:, : model.width(Axis.RELATION) - ("weight" in model.untrained)]
+    statement = [entities[batch.anchor], vectors[batch.relation], entities[batch.index[:, 0]]]
+    large = trainer.l3 * torch.cat(statement, 1).norm(p=3, dim=1) ** 3
     if trainer.loss == "margin":
-        return torch.relu(trainer.ranking_margin - true + false).mean(1)
+        return torch.relu(trainer.ranking_margin - true + false).mean(1) + large
     temperature = trainer.temperature if trainer.loss == "self-adversarial" else 0.0
     weight = torch.softmax(temperature * false, 1).detach()
-    return -(F.logsigmoid(true).squeeze(1) + (weight * F.logsigmoid(-false)).sum(1)) / 2
+    return -(F.logsigmoid(true).squeeze(1) + (weight * F.logsigmoid(-false)).sum(1)) / 2 + large
 
 
 def slow_optimizer(trainer: Trainer, parameters: list[Tensor]) -> torch.optim.Optimizer:
@@ -81,22 +84,22 @@ def slow_training(trainer: Trainer, model: Model, first: tables.Tables, batches:
 
 @pytest.mark.parametrize("name", ["transe", "rotate", "complex", "transh", "transm"])
 @pytest.mark.parametrize(
-    ("loss", "optimizer", "subsampling"),
+    ("loss", "optimizer", "subsampling", "l3"),
     [
-        ("self-adversarial", "adam", False),
-        ("self-adversarial", "row-adam", True),
-        ("logistic", "adagrad", True),
-        ("margin", "sgd", False),
-        ("margin", "row-adam", False),
-        ("logistic", "adam", True),
+        ("self-adversarial", "adam", False, 0.0),
+        ("self-adversarial", "row-adam", True, 0.0),
+        ("logistic", "adagrad", True, 0.1),
+        ("margin", "sgd", False, 0.0),
+        ("margin", "row-adam", False, 0.1),
+        ("logistic", "adam", True, 0.0),
+        ("self-adversarial", "adam", False, 0.1),
     ],
 )
 def test_steps_equal_autograd_and_torch_optim(
-    name: str, loss: str, optimizer: str, subsampling: bool
+    name: str, loss: str, optimizer: str, subsampling: bool, l3: float
 ) -> None:
-    trainer = Trainer(
-        epochs=2, batch_size=40, negatives=5, lr=1e-2, loss=loss, optimizer=optimizer, subsampling=subsampling
-    )
+    options = {"loss": loss, "optimizer": optimizer, "subsampling": subsampling, "l3": l3}
+    trainer = Trainer(epochs=2, batch_size=40, negatives=5, lr=1e-2, **options)
     graph, model = SITES["a"], MODELS[name](dim=5)
     training = start(trainer, model, {"a": graph}, dtype=torch.float64)
     batches = watch(training)
@@ -163,10 +166,12 @@ def test_a_stack_trains_as_its_sites_alone(name: str, optimizer: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["transr", "transd", "transm", "complex", "distmult", "rescal"])
-def test_a_stack_of_any_model(name: str) -> None:
-    model = MODELS[name](dim=3)
-    stacked = trained(SMALL, model, SITES)
-    assert all(same(trained(SMALL, model, {site: SITES[site]})[site], stacked[site]) for site in SITES)
+@pytest.mark.parametrize("l3", [0.0, 0.1])
+def test_a_stack_of_any_model(name: str, l3: float) -> None:
+    model, trainer = MODELS[name](dim=3), dataclasses.replace(SMALL, l3=l3)
+    stacked = trained(trainer, model, SITES)
+    assert all(same(trained(trainer, model, {site: SITES[site]})[site], stacked[site]) for site in SITES)
+    assert l3 == 0 or not same(trained(SMALL, model, SITES)["a"], stacked["a"])
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "row-adam"])

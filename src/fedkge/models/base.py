@@ -66,6 +66,13 @@ class Model(ABC):
             start += width
         raise KeyError(f"{axis} rows have no block {name!r}")
 
+    def trained(self, rows: Tensor, axis: Axis) -> Tensor:
+        """Rows without the blocks that no step moves."""
+        if self.untrained.isdisjoint(self.blocks[axis]):
+            return rows
+        kept = [name for name in self.blocks[axis] if name not in self.untrained]
+        return torch.cat([self.block(rows, axis, name) for name in kept], -1)
+
     @abstractmethod
     def query(self, anchor: Tensor, relation: Tensor, side: Side) -> Tensor:
         """`[..., w]`: what a candidate for `side` should look like."""

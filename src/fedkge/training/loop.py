@@ -39,7 +39,8 @@ class Training:
         captured: bool = True,
     ) -> None:
         self.trainer, self.tables, self.corpus = trainer, tables, corpus
-        self.objective, self.penalties = objective or trainer.objective, penalties or {}
+        self.objective = trainer.regularised(objective or trainer.objective)
+        self.penalties = penalties or {}
         device = tables.device
         self.stepper = Stepper(trainer, tables, corpus, factored)
         self.steppers = {"": self.stepper}

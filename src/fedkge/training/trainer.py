@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 from torch import Tensor
 
 from fedkge.errors import ConfigError, suggest
+from fedkge.graphs.graph import Axis
 from fedkge.models import Side, Tables
 from fedkge.training.losses import LOSSES
 from fedkge.training.optimizers import OPTIMIZERS
@@ -80,12 +81,13 @@ class Trainer:
         "both"  #: which end is corrupted; alternate: by batch
     )
     filtered: bool = True  #: negatives are never known training statements
+    l3: float = 0.0  #: weight of the cubes of a statement's rows in its loss, against large rows; 0: none
     subsampling: bool = False  #: weigh statements by 1 / sqrt(how often their queries occur)
     deterministic: bool = False  #: on a GPU: sums in a fixed order, slower; the CPU always does so
 
     def __post_init__(self) -> None:
-        numbers = {"epochs": 1, "batch_size": 1, "negatives": 1, "temperature": 0, "ranking_margin": 0}
-        for name, least in numbers.items():
+        counts = dict.fromkeys(("epochs", "batch_size", "negatives"), 1)
+        for name, least in {**counts, "temperature": 0, "ranking_margin": 0, "l3": 0}.items():
             if not least <= getattr(self, name) < inf:  # NaN is neither
                 raise ConfigError(f"{name}: expected at least {least}, got {getattr(self, name)}")
         if not 0 < self.lr < inf:
@@ -118,7 +120,29 @@ class Trainer:
             return self.losses(tables.scores(*where))
         return tables.contrast(*where, self.temperature if self.loss == "self-adversarial" else 0.0)
 
+    def regularised(self, objective: Objective) -> Objective:
+        """Losses with `l3 (|h|^3 + |r|^3 + |t|^3)`, each summed over the row, of companions too."""
+
+        def losses(tables: Tables, batch: Batch) -> Tensor:
+            found = objective(tables, batch)
+            for one in (tables, tables.companion):
+                found = found if one is None else found + self.l3 * _cubes(one, batch)
+            return found
+
+        return losses if self.l3 else objective
+
     def losses(self, scores: Tensor) -> Tensor:
         """The loss [b] of statements and their negatives, from scores [b, 1 + n] with the true one first."""
         option = self.ranking_margin if self.loss == "margin" else self.temperature
         return LOSSES[self.loss](scores, option)
+
+
+def _cubes(tables: Tables, batch: Batch) -> Tensor:
+    """[b]: of the rows of each statement, the numbers that are trained, cubed and summed."""
+    anchor, true = (tables.rows(Axis.ENTITY, ids) for ids in (batch.anchor, batch.index[:, 0]))
+    relation = tables.model.trained(tables.rows(Axis.RELATION, batch.relation), Axis.RELATION)
+    return _cube(anchor) + _cube(relation) + _cube(true)
+
+
+def _cube(rows: Tensor) -> Tensor:
+    return (rows.abs() * rows * rows).sum(-1)
