@@ -176,13 +176,12 @@ def test_an_accounted_run_stands_beside_what_its_epsilon_allows(home: Path, tmp_
 
 def test_a_run_says_before_it_starts_whose_rows_the_mean_gives_away(exchanged: Path) -> None:
     said = "note: 20 of 20 shared entities are at exactly two sites"
-    assert said in (exchanged / "fedep.err").read_text()
-    assert said in (exchanged / "feds.err").read_text()
-    assert "exactly two" not in (exchanged / "pfedeg.err").read_text()
+    for name in ("fedep", "feds", "pfedeg"):
+        assert said in (exchanged / f"{name}.err").read_text()
+        assert summary_of(exchanged / name)["exposed"] == [{"axis": "entity", "shared": 20, "by_two": 20}]
+        assert "exactly two sites" in (exchanged / name / "report.html").read_text()
     assert "exactly two" not in (exchanged / "single.err").read_text()
-    assert summary_of(exchanged / "fedep")["exposed"] == [{"axis": "entity", "shared": 20, "by_two": 20}]
     assert summary_of(exchanged / "single")["exposed"] == []
-    assert "exactly two sites" in (exchanged / "fedep" / "report.html").read_text()
     assert "exactly two sites" not in (exchanged / "single" / "report.html").read_text()
 
 
@@ -224,8 +223,19 @@ def test_a_replay_with_noise_of_its_own_says_so(exchanged: Path) -> None:
     assert "drew noise" not in plain["words"]["pairs"]
 
 
-def test_where_no_mean_is_answered_there_is_nothing_to_subtract(exchanged: Path) -> None:
+def test_weighted_means_give_rows_away_too(exchanged: Path) -> None:
+    """By likeness, summed over twenty entities: a hundredth of an answer is the site's own row."""
     found = answer("attack", exchanged / "pfedeg", "--name", "pairs")
+    (row,) = found["pairs"]
+    assert row["rows"] == 40
+    assert row["recovered"] == 1
+    assert row["error_high"] < 1e-5
+    assert 0 < row["own_part"] < 0.03
+    assert "of an answer, is taken off: the attacker is taken to know" in found["words"]["pairs"]
+
+
+def test_where_no_mean_is_answered_there_is_nothing_to_subtract(exchanged: Path) -> None:
+    found = answer("attack", exchanged / "single", "--name", "pairs")
     assert found["pairs"] == []
     assert found["words"]["pairs"].startswith("The hub does not answer with means")
 

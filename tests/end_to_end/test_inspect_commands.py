@@ -198,3 +198,30 @@ def test_runs_with_links_are_measured_by_the_names_that_sites_use(tmp_path: Path
     assert rows[0]["mrr"] == pytest.approx(summary["sites"]["north"]["metrics"]["test"]["mrr"], rel=1e-12)
     found = answer("predict", tmp_path / "run", "--site", "south", "--head", "e19", "--relation", "b")
     assert {row["head"] for row in found} == {"e19"}
+
+
+def test_tables_beside_those_that_a_run_is_measured_by(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (summary,) = answer("run", "tiny.toml", "--out", run, "--set", "rounds=3", "--set", "method.name=fedlu")
+    for view in ("global", "hub"):
+        rows = [row for row in answer("evaluate", run, "--view", view) if row["side"] == "both"]
+        saved = [summary["sites"][row["site"]]["metrics"][f"test_{view}"]["mrr"] for row in rows]
+        assert [row["mrr"] for row in rows] == pytest.approx(saved, rel=1e-12)
+    line = ("predict", run, "--site", "north", "--head", "e1", "--relation", "a", "--known")
+    scores = [{row["tail"]: row["score"] for row in answer(*line, *view)} for view in ((), ("--view", "hub"))]
+    assert scores[0] != scores[1]
+    for view in ("", "global"):
+        answer("embeddings", run, "--site", "north", "--out", tmp_path / f"out{view}", "--view", view)
+    files = [tmp_path / out / "entities.safetensors" for out in ("out", "outglobal")]
+    assert files[0].read_bytes() != files[1].read_bytes()
+    assert files[1].read_bytes() == (run / "sites/north/global/entities.safetensors").read_bytes()
+    assert refused(*line, "--view", "gobal") == (
+        f"{run / 'sites/north'}: no tables named 'gobal'; did you mean 'global'? "
+        "(beside those that it is measured by: global, hub)"
+    )
+    assert refused("evaluate", run, "--view", "hub", "--keep-ranks").startswith("--keep-ranks: expected")
+    attacks = [answer("attack", run, "--name", "membership", *view) for view in ((), ("--view", "global"))]
+    for found, name in zip(attacks, ("run", "run, global"), strict=True):
+        assert {row["run"] for row in found["membership"]} == {name}
+    aucs = [[row["auc"] for row in found["membership"]] for found in attacks]
+    assert aucs[0] != aucs[1]

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from fedkge.config import read_toml
 from fedkge.errors import ConfigError, FedkgeError
+from fedkge.evaluation import Known, metrics_by_side, rank
 from fedkge.exchange.rows import HUB, Envelope
 from fedkge.graphs.graph import Axis, Graph, Names
 from fedkge.methods import Hub
@@ -20,6 +21,7 @@ from fedkge.models import MODELS, Side, Tables
 from fedkge.runtimes.experiment import Experiment
 from fedkge.runtimes.folder import RunFolder
 from fedkge.runtimes.inprocess import Federated, Simulation, run
+from fedkge.runtimes.journal import read_journal
 from fedkge.training import Batch, Trainer
 from small_federations import Once, assert_same, federated, ignore, played, small_federation
 
@@ -207,6 +209,9 @@ def test_a_plateau_switches_distillation_on_at_the_sites(once: Once) -> None:
     ways = run.experiment.method.dialled(run.hub.hub, "a")
     assert any(ways.values())
     assert {n: s.site.dials for n, s in run.sites.items()}.keys() == SITES.keys()
+    told = [event["dials"] for event in read_journal(run.folder.journal.path) if event["event"] == "evaluate"]
+    assert told[0] == dict.fromkeys(ways, 0.0)
+    assert told[-1] == ways
     assert any(not torch.equal(both(run)[n][0], both(off)[n][0]) for n in SITES)
 
 
@@ -274,6 +279,17 @@ def test_local_global_and_hub_are_reported(tmp_path: Path) -> None:
     assert down[0] > down[1]
 
 
+def rank_saved(folder: Path, experiment: Experiment, view: str) -> dict[str, float]:
+    """Test MRR by site of the tables that a run has saved."""
+    found = {}
+    for name, graph in experiment.load().items():
+        tables, entities, relations = RunFolder.open(folder).load_site(name, view)
+        assert (list(entities), list(relations)) == (list(graph.entities), list(graph.relations))
+        ranks = rank(tables, graph.test, Known.from_graph(graph), site=name)
+        found[name] = metrics_by_side(ranks)["both"]["mrr"]
+    return found
+
+
 def test_the_summary_and_the_journal_have_both(tmp_path: Path) -> None:
     from fedkge.reports.load import load_run
     from fedkge.reports.tables import metric_rows, own_rows
@@ -292,6 +308,11 @@ def test_the_summary_and_the_journal_have_both(tmp_path: Path) -> None:
     assert row["mrr"] == summary["metrics"]["test"]["mrr"]
     assert row["global_mrr"] == summary["metrics"]["test_global"]["mrr"]
     assert row["hub_mrr"] == summary["metrics"]["test_hub"]["mrr"]
+    found = {view: rank_saved(tmp_path / "r", one, view) for view in ("", "global", "hub")}
+    assert found[""] == {n: site["metrics"]["test"]["mrr"] for n, site in summary["sites"].items()}
+    for view in ("global", "hub"):
+        assert found[view] == {n: s["metrics"][f"test_{view}"]["mrr"] for n, s in summary["sites"].items()}
+    assert found["global"] != found["hub"] != found[""]
     for found in own_rows(loaded)[:-1]:
         assert found["hub_mrr"] == summary["sites"][found["site"]]["metrics"]["test_hub"]["mrr"]
 
@@ -346,7 +367,9 @@ def test_bad_letters(tmp_path: Path) -> None:
     assert [event["site"] for event in run.hub.events if event["event"] == "refused"] == ["a", "b"]
 
 
-@pytest.mark.parametrize("bad", [{"mu": -1.0}, {"temperature": 0.0}, {"mu": float("nan")}, {"wait": -1}])
+@pytest.mark.parametrize(
+    "bad", [{"mu": -1.0}, {"temperature": 0.0}, {"mu": float("nan")}, {"wait": -1}, {"share": "relations"}]
+)
 def test_bad_options(bad: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="mu, temperature, wait: expected"):
+    with pytest.raises(ConfigError, match=f"{next(iter(bad))}: expected .* got {next(iter(bad.values()))}"):
         FedLU(**bad)

@@ -291,12 +291,15 @@ def test_sites_with_the_same_entities_are_fedep_by_what_they_have_in_common(once
     close(by(once, same, affinity="jaccard", p=1.0, beta=0.0), fedep)
 
 
+@pytest.mark.parametrize("restart", [True, False])
 @pytest.mark.parametrize("off", [{"p": 0.0}, {"initialise": False}], ids=str)
-def test_a_site_that_takes_nothing_over_is_alone(once: Once, off: dict[str, Any]) -> None:
-    single = once(SITES, method={"name": "single", "restart": True})
-    close(by(once, **off, beta=0.0), single, "now")
-    assert distance(by(once, **off, beta=1.0), single, "now") > 1e-3, "the pull is left"
-    assert distance(by(once, beta=0.0), single, "now") > 1e-3
+def test_a_site_that_takes_nothing_over_is_alone(once: Once, off: dict[str, Any], restart: bool) -> None:
+    single = once(SITES, method={"name": "single", "restart": restart})
+    same = {"restart": restart, "beta": 0.0}
+    close(by(once, **off, **same), single, "now")
+    assert distance(by(once, **off, **same | {"beta": 1.0}), single, "now") > 1e-3, "the pull is left"
+    assert distance(by(once, **off, **same | {"restart": not restart}), single, "now") > 1e-3
+    assert distance(by(once, **same), single, "now") > 1e-3
 
 
 @pytest.mark.filterwarnings("ignore:no two sites have anything in common")
@@ -465,9 +468,11 @@ def test_a_method_that_notes_nothing_adds_nothing_to_the_journal(once: Once) -> 
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"p": 1.5}, "method.p, beta: expected from 0 to 1"),
-        ({"p": math.nan}, "expected from 0 to 1"),
-        ({"beta": -1.0}, "at least 0, got 0.7, -1.0"),
+        ({"p": 1.5}, "method.p: expected a number from 0 to 1, got 1.5"),
+        ({"p": math.nan}, "method.p: expected a number from 0 to 1, got nan"),
+        ({"beta": -1.0}, "method.beta: expected a finite number of at least 0, got -1.0"),
+        ({"beta": math.inf}, "method.beta: expected a finite number of at least 0, got inf"),
+        ({"beta": math.nan}, "method.beta: expected a finite number of at least 0, got nan"),
         ({"affinity": "cosin"}, "did you mean 'cosine'"),
         ({"initialize": False}, "did you mean 'initialise'"),
     ],

@@ -350,6 +350,6 @@ def test_an_attack_replays_what_sites_began_with(tmp_path: Path, before: Path) -
     replay = Replay(one, renamed, folder, 1, SITES)
     assert torch.equal(rows(replay)["now a entity"], kept(before, "a", Axis.ENTITY))
     replay.play(ignore)
-    found, _ = replay.errors(Axis.ENTITY)
+    _, found, _ = replay.found(Axis.ENTITY)
     assert len(found)
     assert found.max() < 1e-4

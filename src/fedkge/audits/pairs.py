@@ -1,9 +1,10 @@
-"""What a site learns of a row that it shares with exactly one other: it subtracts its own from the mean.
+"""What a site learns of a row that it shares with exactly one other: it takes its own out of the mean.
 
-With the hub's mean `m = (E_a + E_b) / 2`, site a knows `E_b = 2 m - E_a`: what b trained, to rounding.
-The run's first rounds are played again, so that the letters are those of the run itself, whatever its method,
-selection and codec; the attacker reads nothing but its own letters. Where training adds noise, which nobody
-can draw again, they are those of another run like it.
+With the hub's mean `m = w E_a + (1 - w) E_b`, site a knows `E_b = (m - w E_a) / (1 - w)`: what b trained, to
+rounding. The run's first rounds are played again, so that the letters are those of the run itself, whatever
+its method, selection and codec; the attacker reads nothing but its own letters. It is taken to know w: who
+took part, and how the hub weighs. Where training adds noise, which nobody can draw again, the letters are
+those of another run like it.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ from fedkge.exchange.codec import CODECS
 from fedkge.exchange.line import Line
 from fedkge.exchange.rows import Envelope, Memory, Rows, Update
 from fedkge.graphs.graph import Axis, Federation
+from fedkge.methods import Pair
 from fedkge.parties import SiteParty
 from fedkge.runtimes.experiment import Experiment
 from fedkge.runtimes.federated import Federated, Simulation
 from fedkge.runtimes.folder import RunFolder
+from fedkge.runtimes.record import Watch
 from fedkge.runtimes.stack import Stack
 
 NEAR = 0.01  #: a row counts as recovered when it is wrong by at most this part of its norm
@@ -47,6 +50,7 @@ class Reconstruction:
     rounds: int
     names: int  #: entities (or relations) that exactly two sites have
     noisy: bool  #: whether the replay trained with noise: its own
+    part: Numbers  # [n]: how much of the answer was the attacker's own row
     error: Numbers  # [n]: |estimate - row| / |row|
     guess: Numbers  # [n]: |own row - row| / |row|, what the attacker had to begin with
 
@@ -62,6 +66,7 @@ class Reconstruction:
             | recovered.plain("recovered")
             | median(self.error).plain("error")
             | median(self.guess).plain("guess")
+            | {"own_part": float(self.part.max())}
             | {"curve": list(zip(np.quantile(self.error, shares).tolist(), shares.tolist(), strict=True))}
         )
 
@@ -69,7 +74,7 @@ class Reconstruction:
 def reconstruct(target: Target, rounds: int, codec: str | None = None) -> list[Reconstruction]:
     """What sites learn in the first `rounds` rounds of a run, with its own codec or with another.
 
-    Nothing where the hub does not average.
+    None where the hub does not average.
     """
     if rounds < 1:
         raise ConfigError(f"--rounds: expected at least 1, got {rounds}")
@@ -94,10 +99,9 @@ def reconstruct(target: Target, rounds: int, codec: str | None = None) -> list[R
         )
         replay.play(lambda progress: None)
     of = target.name, CODECS.name_of(experiment.coding)
+    noisy = experiment.privacy.noisy
     return [
-        Reconstruction(
-            *of, axis, rounds, len(replay.two[axis]), experiment.privacy.noisy, *replay.errors(axis)
-        )
+        Reconstruction(*of, axis, rounds, len(replay.two[axis]), noisy, *replay.found(axis))
         for axis in method.shares
     ]
 
@@ -126,15 +130,18 @@ class Replay(Federated):
         named: Federation | None = None,
     ) -> None:
         self._last = rounds
-        self._had: dict[str, Update] = {}  # site -> its rows when it published
-        self._sent: dict[
-            str, dict[Axis, Rows]
-        ] = {}  # the same as the hub decoded them, which their sender knows
-        self._found: list[tuple[Axis, Tensor, Tensor]] = []
+        self._uploads: dict[str, dict[Axis, Sent]] = {}  # that reached the hub, last of each site
+        self._late: dict[str, dict[Axis, Sent]] = {}  # of these, what came too late and counts next time
+        self._followed = 0  # events of the hub
+        self._found: list[tuple[Axis, Tensor, Tensor, Tensor]] = []
         super().__init__(experiment, federation, folder, torch.device("cpu"), Simulation(), named)
         shares = experiment.method.shares
         announced = {axis: [party.announced[axis] for party in self.sites.values()] for axis in shares}
         self.two = {axis: _twice(torch.cat(ids)) for axis, ids in announced.items()}
+        self._copies = {
+            name: {axis: Copy.none(party.site.read(axis)) for axis in shares}
+            for name, party in self.sites.items()
+        }
 
     def _site(self, stack: Stack, name: str) -> SiteParty:
         party = super()._site(stack, name)
@@ -153,43 +160,95 @@ class Replay(Federated):
                 self.sites[letter.recipient].begin(letter)
             self.hub.phase = "done"
             return []
-        answers = super()._turn(questions)
-        asked = [letter.recipient for letter in questions]
-        axes = self.experiment.method.shares
-        self._had = {name: {axis: self.sites[name].site.read(axis) for axis in axes} for name in asked}
-        self._sent = {}
-        return answers
+        return super()._turn(questions)
+
+    def _between_rounds(self, mail: Sequence[Envelope], watch: Watch) -> None:
+        self._follow()
+        super()._between_rounds(mail, watch)
+        self._followed = 0
+
+    # What the hub has of every site
 
     def _note_upload(self, name: str, update: Update) -> None:
-        """By the ids of the sites: the hub has numbers of its own, in the same order."""
-        numbered = self.hub.hub.ids[name]
-        self._sent[name] = {}
+        """Before its site trains again. The hub has ids of its own, in the same order."""
+        self._uploads[name] = {}
         for axis, rows in update.items():
-            at = torch.searchsorted(numbered[axis], rows.ids)
-            self._sent[name][axis] = Rows(self.sites[name].announced[axis][at], rows.values)
+            at = torch.searchsorted(self.hub.hub.ids[name][axis], rows.ids)
+            had = self.sites[name].site.read(axis).values[at]
+            self._uploads[name][axis] = Sent(at, rows.values, had)
+
+    def _follow(self) -> None:
+        """Which uploads have been combined, by what the hub says happened."""
+        for event in self.hub.events[self._followed :]:
+            if event["event"] == "late" and event["used"]:
+                self._late[event["site"]] = self._uploads[event["site"]]
+            if event["event"] == "round" and not event["void"]:
+                in_time = {name: self._uploads[name] for name in event["participants"]}
+                for name, update in {**self._late, **in_time}.items():
+                    for axis, sent in update.items():
+                        self._copies[name][axis].take_in(sent, event["round"])
+                self._late = {}
+        self._followed = len(self.hub.events)
+
+    # What a site makes of its letters
 
     def _attack(self, name: str, told: Update) -> None:
-        """For each other site whose rows are in the answer: `2 m - own`, or a mean of one other as it is."""
+        """For each other site whose rows are in the answer: `(answer - part own) / (1 - part)`."""
+        self._follow()
         for axis, rows in told.items():
-            for victim in self._sent.keys() - {name}:
-                ids = _common(self.two[axis], rows.ids, self._sent[victim][axis].ids)
-                if rows.support is None:
-                    own = self._sent[name][axis] if name in self._sent else rows[rows.ids < 0]
-                    ids = _common(ids, own.ids)
-                    found = 2 * rows.take(ids).values - own.take(ids).values
-                else:
-                    found = rows.take(ids).values
-                row, had = (self._had[site][axis].take(ids).values for site in (victim, name))
+            guess = self.sites[name].site.read(axis)
+            for victim in sorted(self.sites.keys() - {name}):
+                ids = _common(self.two[axis], rows.ids, self.sites[victim].announced[axis])
+                own, other = (self._copies[site][axis][ids] for site in (name, victim))
+                pair = Pair(axis, name, victim, own.round, other.round)
+                part = self.experiment.method.own_part(self.hub.hub, pair)
+                learnt = (other.round > 0) & (part < 1)
+                w = part[learnt, None]
+                answer, mine, row = (
+                    values[learnt].double() for values in (rows.take(ids).values, own.values, other.had)
+                )
+                found = (answer - w * mine) / (1 - w)
                 size = row.norm(dim=1).clamp_min(TINY)
-                self._found.append((axis, (found - row).norm(dim=1) / size, (had - row).norm(dim=1) / size))
+                errors = ((one - row).norm(dim=1) / size for one in (found, guess.take(ids).values[learnt]))
+                self._found.append((axis, part[learnt], *errors))
 
-    def errors(self, axis: Axis) -> tuple[Numbers, Numbers]:
-        """Relative errors of the rows found, and of taking one's own row for the other's."""
-        parts = [(error, guess) for one, error, guess in self._found if one is axis]
-        error, guess = (
-            torch.cat([torch.empty(0), *(part[i] for part in parts)]).double().numpy() for i in (0, 1)
-        )
-        return error, guess
+    def found(self, axis: Axis) -> tuple[Numbers, Numbers, Numbers]:
+        """The attackers' own parts of answers, the relative errors of rows found, and of own rows instead."""
+        found = [one[1:] for one in self._found if one[0] is axis]
+        empty = torch.empty(0, dtype=torch.float64)
+        part, error, guess = (torch.cat([empty, *(one[i] for one in found)]).numpy() for i in range(3))
+        return part, error, guess
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Rows of an upload: where they are among those that the site announced."""
+
+    at: Tensor  # int64 [n]
+    values: Tensor  # [n, width], as the hub decoded them, which their sender knows
+    had: Tensor  # [n, width], as the site had them
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What the hub last took in of each row that a site announced."""
+
+    ids: Tensor  # int64 [n], strictly increasing
+    values: Tensor  # [n, width], as decoded
+    had: Tensor  # [n, width], as the site had them
+    round: Tensor  # int64 [n], when it was; 0: never
+
+    @classmethod
+    def none(cls, rows: Rows) -> Copy:
+        zeros = torch.zeros_like(rows.values)
+        return cls(rows.ids, zeros, zeros.clone(), torch.zeros_like(rows.ids))
+
+    def take_in(self, sent: Sent, round: int) -> None:
+        self.values[sent.at], self.had[sent.at], self.round[sent.at] = sent.values, sent.had, round
+
+    def __getitem__(self, ids: Tensor) -> Copy:
+        at = torch.searchsorted(self.ids, ids)
+        return Copy(ids, self.values[at], self.had[at], self.round[at])
 
 
 class Tapped(Line):

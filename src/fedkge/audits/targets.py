@@ -24,8 +24,11 @@ class Target:
     spent: Mapping[str, tuple[float, float]]  # site -> (ε, δ), where its guarantee is formal
 
     @classmethod
-    def open(cls, path: Path, sites: Sequence[str] = (), name: str | None = None) -> Target:
-        """Load a run folder; `sites` limits whose tables are read; unless given, its name is the folder's."""
+    def open(cls, path: Path, sites: Sequence[str] = (), name: str | None = None, view: str = "") -> Target:
+        """Load a run folder; `sites` limits whose tables are read; unless given, its name is the folder's.
+
+        `view`: tables that the run has beside those that it is measured by.
+        """
         folder = RunFolder.open(path)
         summary = folder.summary()
         trained = summary["sites"]
@@ -37,13 +40,14 @@ class Target:
         for site, known in trained.items():
             if site not in federation or federation[site].digest() != known["digest"]:
                 raise DataError(f"{path}: the data of site {site!r} has changed since the run")
-        tables = {site: folder.load_site(site)[0] for site in sites or trained}
+        tables = {site: folder.load_site(site, view)[0] for site in sites or trained}
         spent = {
             account["site"]: (float(account["epsilon"]), float(account["delta"]))
             for account in summary["privacy"]
             if account["guarantee"] == "formal"
         }
-        return cls(name or path.resolve().name, experiment, federation, tables, spent)
+        called = (name or path.resolve().name) + (f", {view}" if view else "")
+        return cls(called, experiment, federation, tables, spent)
 
     def graph(self, site: str) -> Graph:
         return self.federation[site]

@@ -9,6 +9,7 @@ from fedkge.audits.roc import allowed
 
 Row = Mapping[str, Any]
 FEW = 0.01  #: false alarms at which sentences speak of hits
+SMALL = 1e-3  #: a part of an answer that need not be taken off: rows are wrong by about as much with it
 STRONG, WEAK = 0.7, 0.55  #: areas from which statements leak, and up to which next to nothing is seen
 
 
@@ -72,16 +73,34 @@ def _pairs(rows: Sequence[Row]) -> str:
     lines = []
     for row in rows:
         things = "entities" if row["axis"] == "entity" else "relations"
-        if not row["rows"]:
+        if not row["names"]:
             lines.append(
                 f"{row['run']}: no {things} are at exactly two sites: no row can be computed this way."
+            )
+            continue
+        if not row["rows"]:
+            lines.append(
+                f"{row['run']}, {row['codec']}: {row['names']:,} {things} are at exactly two sites, but none "
+                f"of those sites was told the other's row in {row['rounds']} "
+                f"round{'s' if row['rounds'] > 1 else ''}: try more --rounds."
             )
             continue
         lines.append(
             f"{row['run']}, {row['codec']}: {row['names']:,} {things} are at exactly two sites, and each of "
             f"the two computes the other's rows with a median error of {row['error']:.2g} of their norm; "
-            f"{row['recovered']:.1%} are recovered to 1 %."
+            f"{row['recovered']:.1%} are recovered to 1 %. {_taken_off(row['own_part'])}"
         )
     return (
         "\n".join(dict.fromkeys(lines)) or "The hub does not answer with means: there is nothing to subtract."
+    )
+
+
+def _taken_off(part: float) -> str:
+    """What the attacker has to know of the hub's weights, where its own row is at most this part."""
+    if part <= SMALL:
+        own = f", but for {part:.1g} of them at most, which is a site's own" if part else ""
+        return f"The answers are the other's rows as they are{own}: nothing need be known to read them."
+    return (
+        f"A site's own row, up to {part:.2g} of an answer, is taken off: the attacker is taken to know how "
+        "much, that is how the hub weighs and who took part."
     )

@@ -28,3 +28,6 @@ Reference = Annotated[
         show_default=False,
     ),
 ]
+View = Annotated[
+    str, typer.Option(help="Tables beside those that the run is measured by: FedLU's global or hub.")
+]

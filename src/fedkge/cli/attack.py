@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkge.cli.arguments import Json
+from fedkge.cli.arguments import Json, View
 from fedkge.cli.output import check, command, show
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def attack(
             help="Codecs that pairs tries besides the run's own, as in int8,ternary.", show_default=False
         ),
     ] = None,
+    view: View = "",
     json: Json = False,
 ) -> None:
     """Try attacks on a run, and on a protected one beside it: tables, plots, and how sure they are."""
@@ -54,7 +55,8 @@ def attack(
         sites = [] if site is None else [site]
         paths = [path for path in (run, against) if path is not None]
         targets = [
-            Target.open(path, sites, called) for path, called in zip(paths, told_apart(paths), strict=True)
+            Target.open(path, sites, called, view)
+            for path, called in zip(paths, told_apart(paths), strict=True)
         ]
         if len(targets) == 2:
             targets = list(pair(targets[0], targets[1]))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkge.cli.arguments import Json
+from fedkge.cli.arguments import Json, View
 from fedkge.cli.output import check, command, show
 from fedkge.errors import ConfigError
 
@@ -33,6 +33,7 @@ def evaluate(
     keep_ranks: Annotated[
         bool, typer.Option("--keep-ranks", help="Keep ranks of test in the run's folder, as runs do by now.")
     ] = False,
+    view: View = "",
     json: Json = False,
 ) -> None:
     """Measure a run's tables again: ranks by any tie rule, by relation, or triple classification."""
@@ -42,10 +43,10 @@ def evaluate(
         check("--split", split, ("valid", "test"))
         check("--ties", ties, ("optimistic", "realistic", "pessimistic"))
         check("--types", types, ("none", "train", "openke"))
-        if keep_ranks and (split, types, classify) != ("test", "none", False):
+        if keep_ranks and (split, types, classify, view) != ("test", "none", False, ""):
             raise ConfigError("--keep-ranks: expected ranks of test among all entities, as runs keep them")
         rows = []
-        for site, tables, graph in _sites(run):
+        for site, tables, graph in _sites(run, view=view):
             if classify:
                 rows.append(_classified(site, tables, graph, with_thresholds=json))
                 continue
@@ -54,7 +55,7 @@ def evaluate(
             if keep_ranks:
                 RunFolder.open(run).save_ranks(site, ranks)
         title = "test, triple classification" if classify else f"{split}, {ties} ties"
-        show(rows, json, f"{run}: {title}")
+        show(rows, json, f"{run}: {title}{f', {view}' if view else ''}")
 
 
 def _classified(site: str, tables: Tables, graph: Graph, with_thresholds: bool) -> dict[str, Any]:
@@ -92,13 +93,14 @@ def predict(
     tail: Annotated[str | None, typer.Option()] = None,
     top: Annotated[int, typer.Option(help="How many.")] = 10,
     known: Annotated[bool, typer.Option(help="Also what the graph already states.")] = False,
+    view: View = "",
     json: Json = False,
 ) -> None:
     """The likeliest tails, heads or relations by name; give two of the three."""
     with command():
         from fedkge.evaluation import predict as best
 
-        ((_, tables, graph),) = _sites(run, site)
+        ((_, tables, graph),) = _sites(run, site, view)
         found = best(tables, graph, head=head, relation=relation, tail=tail, top=top, exclude_known=not known)
         show([asdict(one) for one in found], json)
 
@@ -108,6 +110,7 @@ def embeddings(
     site: Site,
     out: Annotated[Path, typer.Option(help="A folder for the files.")],
     format: Annotated[str, typer.Option(help="safetensors, parquet, tsv or pykeen.")] = "safetensors",
+    view: View = "",
     json: Json = False,
 ) -> None:
     """A site's rows by name, for other programs."""
@@ -117,7 +120,7 @@ def embeddings(
         from fedkge.exports.pykeen_files import save_pykeen
 
         check("--format", format, (*map(str, Format), "pykeen"))
-        ((_, tables, graph),) = _sites(run, site)
+        ((_, tables, graph),) = _sites(run, site, view)
         try:
             if format == "pykeen":
                 files = save_pykeen(tables, graph, out)
@@ -128,7 +131,7 @@ def embeddings(
         show([{"file": str(path), "bytes": path.stat().st_size} for path in files], json)
 
 
-def _sites(run: Path, site: str | None = None) -> list[tuple[str, Tables, Graph]]:
+def _sites(run: Path, site: str | None = None, view: str = "") -> list[tuple[str, Tables, Graph]]:
     """The run's sites with their graphs, loaded from where the run had them."""
     from fedkge.cli.training import check_data
     from fedkge.runtimes.folder import RunFolder
@@ -136,7 +139,7 @@ def _sites(run: Path, site: str | None = None) -> list[tuple[str, Tables, Graph]
 
     folder = RunFolder.open(run)
     names = folder.summary()["sites"] if site is None else [site]
-    tables = {name: folder.load_site(name)[0] for name in names}
+    tables = {name: folder.load_site(name, view)[0] for name in names}
     experiment = folder.experiment()
     federation = experiment.load()
     check_data(run, federation)

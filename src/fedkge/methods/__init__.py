@@ -1,5 +1,5 @@
 """How sites cooperate: one paper, one file, both halves together."""
 
-from fedkge.methods.base import METHODS, Companion, Hub, Member, Method, Shared, Site, View
+from fedkge.methods.base import METHODS, Companion, Hub, Member, Method, Pair, Shared, Site, View
 
-__all__ = ["METHODS", "Companion", "Hub", "Member", "Method", "Shared", "Site", "View"]
+__all__ = ["METHODS", "Companion", "Hub", "Member", "Method", "Pair", "Shared", "Site", "View"]

@@ -99,6 +99,17 @@ class Hub:
 
 
 @dataclass(frozen=True, slots=True)
+class Pair:
+    """Rows that exactly two sites have, one of which is told about them."""
+
+    axis: Axis
+    site: str  #: that is told
+    other: str
+    own: Tensor  # int64 [n], the round in which the hub last took the told site's row in; 0: it has none
+    others: Tensor  # int64 [n], the same of the other's
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """Whose statements measure a member's tables, and where that site's rows are in them."""
 
@@ -139,9 +150,7 @@ class Method:
 
     keeps: ClassVar[tuple[str, ...]] = ()  #: names of tables of the shape of each shared one, in `Site.kept`
     penalises: ClassVar[str] = ""  #: the name of the kept rows that `penalty` compares with; none: no penalty
-    averages: ClassVar[bool] = (
-        False  #: the hub answers with plain means: of two owners, each learns the other's row
-    )
+    averages: ClassVar[bool] = False  #: the hub tells means: of two owners, each learns the other's row
     together: ClassVar[bool] = True  #: all sites stop at one round; else each by its own validation
     watches: ClassVar[tuple[str, ...]] = ()  #: views that are validated too; one that improves counts
     restart: bool = False  #: begin every round with a new optimiser
@@ -224,6 +233,13 @@ class Method:
         """What one site is told: personal, and computed when it is asked next."""
         return {}
 
+    def own_part(self, hub: Hub, pair: Pair) -> Tensor:
+        """Where the hub averages, how much [n] of the answer about each row is the told site's own.
+
+        `answer = part own + (1 - part) other`, in which both rows are as the hub last took them in.
+        """
+        raise NotImplementedError(f"{type(self).__name__} averages: it has to say what a site is told of two")
+
     def dialled(self, hub: Hub, site: str) -> Mapping[str, float]:
         """What a site's `dials` are set to."""
         return {}
@@ -239,18 +255,23 @@ class Method:
 
     @property
     def measures_answer(self) -> bool:
-        """Whether `measured` or `views` needs the hub's answer of the same round."""
+        """Whether `measured` or a view needs the hub's answer of the same round."""
         return False
 
     @property
     def keeps_answer(self) -> bool:
-        """Whether `views` needs the answer of the round whose tables were kept."""
+        """Whether a view needs the answer of the round whose tables were kept."""
         return False
 
     def measured(self, site: Site, answer: Update) -> Tables:
         """The tables that are validated and kept: by default the site's own, as they are after training."""
         return site.tables
 
-    def views(self, site: Site, answer: Update) -> Mapping[str, Tables]:
-        """Tables that are measured on test too, by name, of a site whose tables are those that were kept."""
-        return {}
+    @property
+    def views(self) -> tuple[str, ...]:
+        """Names of tables that are measured on test and saved too."""
+        return ()
+
+    def view(self, name: str, site: Site, answer: Update) -> Tables:
+        """One of `views`, of a site as it is or with the tables that were kept: by default what travels."""
+        return site.traded

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedkge.exchange.rows import Rows, Update
 from fedkge.graphs.graph import Axis
-from fedkge.methods.base import METHODS, Hub, Method, Site
+from fedkge.methods.base import METHODS, Hub, Method, Pair, Site
 from fedkge.models import Tables
 
 AXES = {
@@ -118,6 +118,17 @@ class FedE(Method):
         others = (support > 0).nonzero()[:, 0]
         mean = total[others] / support[others, None]
         return Rows(ids[others], mean, support[others].to(torch.int64))
+
+    def own_part(self, hub: Hub, pair: Pair) -> Tensor:
+        """Half where the mean is of both; none where it is of the other alone, as where only some rows came.
+
+        The mean is of those that sent the row last, or with `absent = "last"` of all that ever have.
+        """
+        if f"sparse.{pair.axis}.total" in hub.memory:
+            return torch.zeros_like(pair.own, dtype=torch.float64)
+        since = torch.maximum(pair.own, pair.others) if self.absent == "out" else torch.ones_like(pair.own)
+        own, others = (rounds >= since for rounds in (pair.own, pair.others))
+        return own.double() / (own.double() + others.double())
 
     @property
     def measures_answer(self) -> bool:

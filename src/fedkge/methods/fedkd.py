@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from fedkge.errors import ConfigError
-from fedkge.exchange.rows import Memory, Update
+from fedkge.exchange.rows import Memory
 from fedkge.kernels import distil
-from fedkge.methods.base import METHODS, Companion, Site
+from fedkge.methods.base import METHODS, Companion
 from fedkge.methods.fedep import FedEP
 from fedkge.models import Model, Tables
 from fedkge.training import Batch, Trainer
@@ -44,5 +43,6 @@ class FedKD(FedEP):
         to_large, to_small = distil(large, small)
         return own + (to_large + to_small) / own.detach()
 
-    def views(self, site: Site, answer: Update) -> Mapping[str, Tables]:
-        return {"small": site.traded}
+    @property
+    def views(self) -> tuple[str, ...]:
+        return ("small",)

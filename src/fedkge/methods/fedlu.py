@@ -49,20 +49,21 @@ class FedLU(FedEP):
     mu: float = 2.0  #: weight of the distillation
     temperature: float = 1.0  #: that scores are divided by in P
     when: Literal["always", "plateau"] = "always"  #: plateau: each way from the first stall on, as the code
-    wait: int = (
-        20  #: with plateau: the round from which a gain of at most 0.001 sets the global table learning
-    )
+    wait: int = 20  #: with plateau: a gain of at most 0.001 from this round on sets the global table learning
     relations: Literal["both", "local"] = "both"  #: by whose scores the relation table learns
     restart: bool = False  #: a new optimiser for the local table and the relations every round
     restart_global: bool = True  #: and for the global table
     aggregate: bool = True  #: the hub's rows are sent at every validation, to be measured in the end
 
     def __post_init__(self) -> None:
-        if not (0 <= self.mu < inf and 0 < self.temperature < inf and self.wait >= 0):
-            raise ConfigError(
-                "mu, temperature, wait: expected at least 0, above 0, and at least 0, "
-                f"got {self.mu}, {self.temperature}, {self.wait}"
-            )
+        if self.share == "relations":  # of which there is one table: nothing would reach the global rows
+            raise ConfigError("share: expected entities or both for fedlu, got relations")
+        if not 0 <= self.mu < inf:
+            raise ConfigError(f"mu: expected at least 0, got {self.mu}")
+        if not 0 < self.temperature < inf:
+            raise ConfigError(f"temperature: expected above 0, got {self.temperature}")
+        if self.wait < 0:
+            raise ConfigError(f"wait: expected at least 0, got {self.wait}")
 
     def companion(self, model: Model) -> Companion:
         return Companion(model, relations=False, restart=self.restart_global)
@@ -111,13 +112,16 @@ class FedLU(FedEP):
     def keeps_answer(self) -> bool:
         return self.aggregate
 
-    def views(self, site: Site, answer: Update) -> Mapping[str, Tables]:
-        views = {"global": site.traded}
-        if self.aggregate:
-            laid = site.overlay(site.merged(answer)).companion
-            assert laid is not None
-            views["hub"] = laid
-        return views
+    @property
+    def views(self) -> tuple[str, ...]:
+        return ("global", "hub") if self.aggregate else ("global",)
+
+    def view(self, name: str, site: Site, answer: Update) -> Tables:
+        if name != "hub":
+            return super().view(name, site, answer)
+        laid = site.overlay(site.merged(answer)).companion
+        assert laid is not None
+        return laid
 
 
 def _still(tables: Tables) -> Tables:

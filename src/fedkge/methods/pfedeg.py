@@ -14,7 +14,7 @@ from torch import Tensor
 from fedkge.errors import ConfigError
 from fedkge.exchange.rows import Rows, Update, under
 from fedkge.graphs.graph import Axis
-from fedkge.methods.base import METHODS, Hub, Method, Site
+from fedkge.methods.base import METHODS, Hub, Method, Pair, Site
 from fedkge.training import BySite, Moments
 
 TINY = 1e-12  #: keeps the norm's slope finite where nothing has moved yet; the least norm of a row
@@ -48,6 +48,7 @@ class PFedEG(Method):
     site is told of those that others sent this round, and keeps its own for the rest.
     """
 
+    averages: ClassVar[bool] = True
     keeps: ClassVar[tuple[str, ...]] = ("knowledge",)
     penalises: ClassVar[str] = "knowledge"
     affinity: Literal["cosine", "cosine-mean", "jaccard", "uniform"] = "cosine"  #: whom a site hears how much
@@ -57,8 +58,10 @@ class PFedEG(Method):
     restart: bool = True  #: a new optimiser every round, as FedE has it; the paper does not say
 
     def __post_init__(self) -> None:
-        if not (0 <= self.p <= 1 and self.beta >= 0):
-            raise ConfigError(f"p, beta: expected from 0 to 1, and at least 0, got {self.p}, {self.beta}")
+        if not 0 <= self.p <= 1:
+            raise ConfigError(f"p: expected a number from 0 to 1, got {self.p}")
+        if not 0 <= self.beta < inf:
+            raise ConfigError(f"beta: expected a finite number of at least 0, got {self.beta}")
 
     @property
     def shares(self) -> tuple[Axis, ...]:
@@ -115,6 +118,20 @@ class PFedEG(Method):
         told = (others > 0).nonzero()[:, 0]
         mean = total[told] / mass[told, None]
         return {Axis.ENTITY: Rows(ids[told], mean, others[told] if sent else None)}
+
+    def own_part(self, hub: Hub, pair: Pair) -> Tensor:
+        """`W_ii / (W_ii + W_ij)`; none where the hub does not have the site's own row yet.
+
+        With `uniform` and `jaccard` a site can compute it, from numbers of entities. With `cosine` it is next
+        to nothing, where sites have more than a few entities in common.
+        """
+        sites = sorted(hub.ids)
+        weights = hub.memory["affinity"][sites.index(pair.site)]
+        own, other = (
+            (rounds > 0) * weights[sites.index(site)]
+            for site, rounds in ((pair.site, pair.own), (pair.other, pair.others))
+        )
+        return own / (own + other)
 
     def notes(self, hub: Hub) -> Mapping[str, Tensor]:
         return {name: hub.memory[name] for name in ("affinity",) if name in hub.memory}

@@ -16,7 +16,7 @@ from fedkge.exchange.select import Selection
 from fedkge.graphs.graph import Axis
 from fedkge.methods import Hub, Method
 from fedkge.parties.base import Participation, Plan
-from fedkge.parties.notes import noted, totals
+from fedkge.parties.notes import dialled, noted, totals
 from fedkge.parties.validation import Validation
 from fedkge.randomness import key
 
@@ -260,9 +260,9 @@ class HubParty:
             self.method.validated(self.hub, self.round, mrr, views)
         found = self.validation.latest()
         event = {"event": "evaluate", "round": self.round, "split": "valid", "sites": found, "mrr": mrr}
-        self.events.append(
-            event | ({"views": views} if views else {}) | noted(self.sites, self.method.notes(self.hub))
-        )
+        beside = {"views": views, "dials": dialled(self.method, self.hub, self.sites)}
+        event |= {name: values for name, values in beside.items() if values}
+        self.events.append(event | noted(self.sites, self.method.notes(self.hub)))
         return self._advance()
 
     @property

@@ -11,6 +11,7 @@ from fedkge.errors import DataError
 from fedkge.evaluation import combined
 from fedkge.evaluation.metrics import are_metrics
 from fedkge.graphs.graph import Axis
+from fedkge.methods import Hub, Method
 
 
 def totals(site: str, note: Mapping[str, Any], ids: Mapping[Axis, Tensor]) -> dict[Axis, int]:
@@ -31,6 +32,13 @@ def are_by_site(found: Any) -> TypeGuard[Mapping[str, Any]]:
 def mrr_of(metrics: Mapping[str, Mapping[str, Mapping[str, float]]], sites: Iterable[str]) -> float:
     """Over all queries of these sites."""
     return combined(m for site in sites for m in metrics[site].values())["mrr"]
+
+
+def dialled(method: Method, hub: Hub, sites: Sequence[str]) -> dict[str, Any]:
+    """What sites are told from now on: a number by dial, or where theirs are not alike, one by site."""
+    told = {site: method.dialled(hub, site) for site in (sites if method.dials else ())}
+    found = {name: {site: told[site][name] for site in sites} for name in method.dials}
+    return {n: of if len(set(of.values())) > 1 else of[sites[0]] for n, of in found.items()}
 
 
 def noted(sites: Sequence[str], notes: Mapping[str, Tensor]) -> dict[str, Any]:

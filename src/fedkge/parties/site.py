@@ -87,7 +87,8 @@ class SiteParty:
 
     def views(self) -> Mapping[str, Tables]:
         """What else is measured of what was kept, by name."""
-        return self.method.views(replace(self.site, tables=self.best), self.told)
+        kept = replace(self.site, tables=self.best)
+        return {name: self.method.view(name, kept, self.told) for name in self.method.views}
 
     def _answer(self, envelope: Envelope) -> Update:
         """What the hub says now, if anything; or what it said before, where it says so."""
@@ -98,8 +99,8 @@ class SiteParty:
     def _measure(self) -> dict[str, Any]:
         note: dict[str, Any] = {"metrics": self.measure(self.method.measured(self.site, self.held))}
         if self.method.watches:
-            views = self.method.views(self.site, self.held)
-            note["views"] = {name: self.measure(views[name]) for name in self.method.watches}
+            of = self.site, self.held
+            note["views"] = {name: self.measure(self.method.view(name, *of)) for name in self.method.watches}
         return note
 
     def _dial(self, told: Mapping[str, float]) -> None:

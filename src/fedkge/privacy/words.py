@@ -15,7 +15,7 @@ FALSE_ALARMS = 0.05  #: share of statements wrongly taken for members, at which 
 NEARLY_ALL = 0.99  #: of the true ones: a bound above it rules out practically nothing
 COVERED = (
     "Covered by ε: letters to and from the hub, tables after any step, and the embeddings of "
-    "sites/*/entities.safetensors and relations.safetensors, as they are or exported as TSV or Parquet."
+    "sites/ (entities.safetensors, relations.safetensors), as they are or exported as TSV or Parquet."
 )
 
 

@@ -105,10 +105,11 @@ class RunFolder:
         folder = self.path / "sites"
         return sorted(site.name for site in folder.iterdir()) if folder.is_dir() else []
 
-    def save_site(self, site: str, tables: Tables, graph: Graph) -> None:
+    def save_site(self, site: str, tables: Tables, graph: Graph, view: str = "") -> None:
+        """The tables that a site is measured by, or a view of them that its method has beside."""
         from safetensors import SafetensorError
 
-        folder = self.path / "sites" / site
+        folder = self.path / "sites" / site / view
         try:
             save_embeddings(tables, graph, folder, "safetensors")
         except (OSError, SafetensorError) as error:
@@ -126,14 +127,21 @@ class RunFolder:
             by_side[str(side)] = values
         write_whole(self.path / "sites" / site / RANKS, save(by_side))
 
-    def load_site(self, site: str) -> tuple[Tables, Names, Names]:
+    def load_site(self, site: str, view: str = "") -> tuple[Tables, Names, Names]:
         if site not in self.sites():
             known = self.sites()
             raise DataError(
                 f"{self.path}: no tables of a site named {site!r}{suggest(site, known)} "
                 f"(known: {', '.join(known) or 'none; has the run ended?'})"
             )
-        return load_embeddings(self.path / "sites" / site)
+        home = self.path / "sites" / site
+        views = sorted(folder.name for folder in home.iterdir() if folder.is_dir())
+        if view and view not in views:
+            raise DataError(
+                f"{home}: no tables named {view!r}{suggest(view, views)} "
+                f"(beside those that it is measured by: {', '.join(views) or 'none'})"
+            )
+        return load_embeddings(home / view)
 
     def save_checkpoint(self, name: str, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Tensors and plain state under one name, whole or not at all."""

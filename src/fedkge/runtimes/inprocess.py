@@ -54,8 +54,10 @@ def _run(
     federated.play(watch)
     result = federated.result()
     for name, stack in federated.stack_of.items():
-        for site, view in stack.members[name].views.items():
-            folder.save_site(site, view.of(stack.bests[name]), federation[site])
+        kept = {"": stack.bests[name], **federated.sites[name].views()}
+        for site, part in stack.members[name].views.items():
+            for view, tables in kept.items():
+                folder.save_site(site, part.of(tables), federation[site], view)
             folder.save_ranks(site, result.ranks[site])
     summary = summarise(experiment, federation, unified, result, device, time.perf_counter() - started)
     if federated.start is not None:

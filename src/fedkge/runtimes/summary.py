@@ -89,7 +89,10 @@ def summarise(
         "best_round": best_round,
         "courses": {name: asdict(course) for name, course in result.courses.items()},
         "budget": {"rounds": experiment.rounds, **{name: getattr(trainer, name) for name in given}}
-        | {"dim": experiment.embedding.dim},
+        | {
+            "dim": experiment.embedding.dim,
+            "participation": experiment.participation.fraction if shares else 1.0,
+        },
         "seconds": {**result.seconds, "total": seconds},
         "device": device.type,
         "environment": environment(device),
