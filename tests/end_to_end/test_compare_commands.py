@@ -72,6 +72,32 @@ def test_a_report_warns_of_other_budgets(tmp_path: Path) -> None:
     assert "warning: Budgets differ in rounds (1, 2): a difference in results may be" in found.stderr
 
 
+def test_compare_warns_where_alone_trains_more_often(tmp_path: Path) -> None:
+    """`single` exchanges nothing, so nobody sits a round out, whatever fraction is configured."""
+    line = ("compare", "tiny.toml", "--method", "single,fedep", "--set", "participation.fraction=0.5")
+    found = fedkge(*line, "--set", "rounds=2", "--set", "trainer.epochs=1", "--out", tmp_path / "all")
+    assert found.exit_code == 0, found.output
+    told = "Budgets differ in share of rounds trained (1, 0.5), rounds trained per site (2, 1)"
+    assert f"warning: {told}: a difference in results may be" in found.stderr
+    assert told in (tmp_path / "all" / "report.html").read_text()
+    budgets = [summary_of(tmp_path / "all" / method)["budget"] for method in ("single", "fedep")]
+    assert [budget.pop("participation") for budget in budgets] == [1, 0.5]
+    assert budgets[0] == budgets[1]
+
+
+def test_a_run_shows_the_metrics_of_every_table(tmp_path: Path) -> None:
+    line = ("run", "tiny.toml", "--set", "method.name=fedlu", "--set", "evaluate.every=1", *SHORT)
+    shown = fedkge(*line, "--out", tmp_path / "run").stdout
+    found = summary_of(tmp_path / "run")
+    rows = [[cell.strip() for cell in row.split("│")[1:-1]] for row in shown.splitlines() if "│" in row]
+    for table, split in (("local", "test"), ("global", "test_global"), ("hub", "test_hub")):
+        (row,) = (row for row in rows if row[0] == table)
+        names = ("mrr", "hits@1", "hits@3", "hits@10")
+        assert [row[i] for i in (1, 3, 4, 5)] == [f"{found['metrics'][split][name]:.4f}" for name in names]
+        course = found["courses"]["federation"]
+        assert row[6] == str(course["best_round"] if table == "local" else course["best_rounds"]["global"])
+
+
 def test_compare_for_people(tmp_path: Path) -> None:
     line = ("compare", "tiny.toml", "--method", "single,fedep", "--out", tmp_path / "both", *SHORT)
     shown = fedkge(*line)

@@ -19,12 +19,13 @@ from fedkge.reports.averages import mean_curve
 from fedkge.reports.baseline import alone
 from fedkge.reports.canvas import Canvas
 from fedkge.reports.cards import cards
-from fedkge.reports.details import config_rows, time_row
+from fedkge.reports.details import budget_rows, config_rows, time_row, trained
 from fedkge.reports.experiments import experiments
 from fedkge.reports.findings import finding, joining, notices
 from fedkge.reports.load import load_run, load_runs
 from fedkge.reports.markup import difference, seconds, size
 from fedkge.reports.sections import sections
+from fedkge.reports.setup_sections import configuration
 from run_folders import SITES, Away, write_run, write_seeds, write_sweep
 
 HOSTILE = "</script><script>alert(1)</script>"
@@ -404,6 +405,60 @@ def test_what_makes_a_comparison_doubtful_is_said(tmp_path: Path, single: Path) 
     summary["sites"]["airline"]["digest"] = "another"
     (fair / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     assert "graphs differ although" in notices(experiments(load_runs([single, fair])))
+
+
+def test_who_sits_rounds_out_has_less_to_learn_from(tmp_path: Path, single: Path) -> None:
+    """Half of the sites train in each round; `single` and `collective` ignore that, and the page says so."""
+    odd, even = (dict.fromkeys(SITES[i::2], range(1 + i, 56, 2)) for i in (0, 1))
+    half = ["participation.fraction=0.5"]
+    folders = [
+        write_run(tmp_path / "single", "single", options=half),
+        write_run(tmp_path / "fede", "fede", options=half, away=Away(absent={**odd, **even})),
+        write_run(tmp_path / "collective", "collective", options=half),
+    ]
+    groups = experiments(load_runs(folders))
+    rows = {row["option"]: row for row in budget_rows(groups)}
+    found = [rows["share of rounds trained"][group.label] for group in groups]
+    assert (found, [group.label for group in groups]) == ([1, 0.5, 1], ["single", "fede", "collective"])
+    assert [rows["rounds trained per site"][group.label] for group in groups] == [55, 27.5, 55]
+    told = "Budgets differ in share of rounds trained (1, 0.5), rounds trained per site (55, 27.5)"
+    assert told in plain(notices(groups))
+    assert "Not every site trained in every round" in configuration(groups)
+    assert not notices([groups[0], groups[2]])
+    assert "Not every site" not in configuration([groups[0], groups[2]])
+
+
+def test_a_run_that_validation_ends_sooner_has_the_same_budget(tmp_path: Path) -> None:
+    """Each site alone stops by itself; whoever had every round until then sat none out."""
+    last = dict(zip(SITES, (20, 30, 40, 55), strict=True))
+    folders = [write_run(tmp_path / "a", last=last), write_run(tmp_path / "b", "fede", last=45)]
+    begun = write_run(tmp_path / "c", "fedep", ended=False, last=1)
+    first = (begun / "run.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[0]
+    (begun / "run.jsonl").write_text(first, encoding="utf-8")
+    groups = experiments(load_runs([*folders, begun]))
+    rows = {row["option"]: row for row in budget_rows(groups)}
+    assert [rows["rounds trained per site"][group.label] for group in groups] == [36.25, 45, None]
+    assert [rows["share of rounds trained"][group.label] for group in groups] == [1, 1, None]
+    assert notices(groups[:2]) == ""
+    assert "rounds trained" not in notices(groups)
+
+
+def test_a_site_that_is_never_asked_again_sits_the_rest_out(tmp_path: Path) -> None:
+    away = Away(absent={SITES[0]: range(11, 56)})
+    found = trained(load_run(write_run(tmp_path / "run", "fede", away=away)))
+    done = 10 + 3 * 55
+    assert found == {"share of rounds trained": round(done / 220, 2), "rounds trained per site": done / 4}
+
+
+def test_pooled_graphs_are_trained_as_one(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", "collective")
+    journal = folder / "run.jsonl"
+    events = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
+    for event in events:
+        if event["event"] == "round":
+            event |= {"participants": ["collective"], "sites": {"collective": {"loss": 1.0}}}
+    journal.write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
+    assert trained(load_run(folder)) == {"share of rounds trained": 1, "rounds trained per site": 55}
 
 
 def test_marks_that_a_seed_drew_are_no_other_graph(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from fedkge.errors import DataError
-from fedkge.reports.between_section import FACETS, between_sites, courses
+from fedkge.reports.between_section import FACETS, between_sites, compact, courses, silent
 from fedkge.reports.canvas import Canvas
 from fedkge.reports.experiments import experiments
 from fedkge.reports.load import load_run, load_runs
 from fedkge.reports.plots import CELLS
 from fedkge.reports.sections import sections
-from run_folders import SITES, write_run, write_seeds
+from run_folders import SITES, Away, write_run, write_seeds
 
 Note = Callable[[int, int, int], float]  # round, row, column -> number
 HEADING = "Between sites"
@@ -78,6 +78,70 @@ def test_the_map_is_of_the_round_that_was_kept(tmp_path: Path) -> None:
     assert [trace["y"][0] for trace in own[1].data] == [drifting(5, 1, j) for j in range(4)]
     colours = [trace["meta"]["series"] for trace in moved.data]
     assert [trace["meta"]["series"] for trace in own[0].data] == colours
+
+
+def test_a_site_that_has_sent_nothing_is_left_blank(tmp_path: Path) -> None:
+    """Of two that nobody hears, one has answered: it is like nobody, which is a finding about it."""
+
+    def unheard(number: int, row: int, column: int) -> float:
+        heard = column not in (1, 2) if number < 55 else True
+        return float(row == column) if row in (1, 2) and number < 55 else 0.25 * heard
+
+    absent = Away(absent={SITES[1]: range(1, 53), SITES[3]: range(1, 53)})
+    path = noted(tmp_path / "run", unheard, away=absent)
+    course = courses(load_run(path))["affinity"]
+    assert silent(course[50]) == [SITES[1]], "the last one is absent too, but heard"
+    assert silent(course[55]) == []
+    html, page = drawn(path)
+    heat, moved, *own = page.figures.values()
+    (kept,) = set(load_run(path).kept.values())
+    assert kept < 55
+    x = None
+    assert heat.data[0]["z"] == [[0.25, x, 0, 0.25], [x, x, x, x], [0, x, 1, 0], [0.25, x, 0, 0.25]]
+    assert heat.data[0]["text"][1] == ["", "", "", ""]
+    told = f"Blank: {SITES[1]} had not sent anything to the hub by then.</figcaption>"
+    assert html.count(told) == 2, "at the map and at the table"
+    lines = {trace["name"]: dict(zip(trace["x"], trace["y"], strict=True)) for trace in moved.data}
+    assert lines[SITES[1]] == {55: 0.0}, "before that it had no row"
+    assert lines[SITES[0]][50] == 0
+    assert lines[SITES[0]][55] == pytest.approx(0.25), "two sites that had no weight have a quarter each"
+    assert own[1].data[0]["y"] == [None] * 10 + [0.25]
+    assert own[0].data[1]["y"] == [None] * 10 + [0.25]
+
+
+def test_a_round_that_came_to_nothing_lets_nobody_be_heard(tmp_path: Path) -> None:
+    folder = noted(tmp_path / "run", lambda number, row, column: float(row == column), last=5)
+    text = (folder / "run.jsonl").read_text()
+    assert silent(courses(load_run(folder))["affinity"][5]) == []
+    (folder / "run.jsonl").write_text(text.replace('"event": "round"', '"void": true, "event": "round"'))
+    assert silent(courses(load_run(folder))["affinity"][5]) == list(SITES)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.33333, "0.333"),
+        (1.0, "1.000"),
+        (0.01, "0.010"),
+        (0.00234, "0.0023"),
+        (2.38e-5, "2.4e-5"),
+        (5e-5, "5e-5"),
+        (3.2e-12, "3.2e-12"),
+        (-2.38e-5, "-2.4e-5"),
+        (12345.0, "1.2e4"),
+        (0.0, "0"),
+        (float("nan"), ""),
+    ],
+)
+def test_small_numbers_have_two_digits_in_their_cells(value: float, shown: str) -> None:
+    assert compact(value) == shown
+
+
+def test_the_map_shows_them(tmp_path: Path) -> None:
+    _, page = drawn(noted(tmp_path / "run", lambda number, row, column: 4.2e-5 if row == column else 0.5))
+    trace = next(iter(page.figures.values())).data[0]
+    assert trace["text"][0] == ["4.2e-5", "0.500", "0.500", "0.500"]
+    assert trace["texttemplate"] == "%{text}"
 
 
 def test_what_never_changes_is_said_in_words(tmp_path: Path) -> None:

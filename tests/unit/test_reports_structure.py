@@ -207,10 +207,10 @@ def test_other_tables_have_a_line_and_a_column(tmp_path: Path) -> None:
         assert not any(re.search("(head|tail)_mrr", key) for key in row)
     figure = view_figure(experiments([loaded]))
     assert figure is not None
-    kept, other = figure.data
-    assert (kept["name"], other["name"]) == ("fedlu, kept", "fedlu, global")
-    assert kept["x"] == other["x"]
-    assert other["y"] == pytest.approx([y - 0.1 for y in kept["y"]])
+    local, other = (trace for trace in figure.data if trace["mode"] == "lines")
+    assert (local["name"], other["name"]) == ("fedlu, local", "fedlu, global")
+    assert local["x"] == other["x"]
+    assert other["y"] == pytest.approx([y - 0.1 for y in local["y"]])
     page = Canvas()
     sections([loaded], page)
     assert sum(f.title.startswith("Validation MRR by table") for f in page.figures.values()) == 1

@@ -40,6 +40,7 @@ def report(
             reference_json,
             show_differences,
             show_reference,
+            show_tables,
             warn,
         )
         from fedkge.reports.experiments import experiments
@@ -49,6 +50,7 @@ def report(
         from fedkge.reports.run import asked
         from fedkge.reports.sweep import sweep_rows, swept
         from fedkge.reports.tables import metric_rows, own_rows, site_rows
+        from fedkge.reports.views import view_rows
 
         loaded = load_runs(runs)
         page = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
@@ -64,12 +66,14 @@ def report(
             found = {"report": str(page), "metrics": metrics, "sites": sites} | (
                 {"points": points} if points else {}
             )
+            found |= {"tables": tables} if (tables := view_rows(loaded)) else {}
             found |= {"paired": paired_rows(beyond)} if any(beyond.values()) else {}
             found |= reference_json(loaded, reference)
             print(json.dumps(found, indent=2, ensure_ascii=False))
             return
         title = f"Test metrics over all sites: filtered, {asked(loaded)}, realistic ties"
         show(point_rows(points, keys) if points else readable(metrics), False, title)
+        show_tables(loaded)
         if len(loaded) == 1:
             show(readable(sites), False, "Each site")
         elif not points:  # a column per point would not fit

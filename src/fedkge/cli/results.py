@@ -75,6 +75,19 @@ def point_rows(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[dict
     return found
 
 
+def show_tables(runs: Sequence[Run]) -> None:
+    """Print the metrics over all sites of each table, where a method measures several."""
+    from fedkge.cli.output import show
+    from fedkge.reports.experiments import experiments
+    from fedkge.reports.views import view_rows
+
+    rows = view_rows(runs)
+    idle = {"hits@5", "hits@5_std"} | ({"run"} if len(experiments(runs)) == 1 else set())
+    if rows:
+        shown = [{key: value for key, value in row.items() if key not in idle} for row in rows]
+        show(readable(shown), False, "By table, over all sites")
+
+
 def cost_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """What each experiment took, for people."""
     from fedkge.reports.tables import metric_rows

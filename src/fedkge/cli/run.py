@@ -32,7 +32,7 @@ def run(
     """Train an experiment and measure it; everything it made goes into one folder."""
     with command():
         from fedkge.cli.experiments import one
-        from fedkge.cli.results import readable, sent
+        from fedkge.cli.results import readable, sent, show_tables
         from fedkge.reports.seeds import seed_rows
         from fedkge.reports.tables import views
 
@@ -52,6 +52,7 @@ def run(
             ]
             over = "" if seeds is None else f", mean ± standard deviation over {len(runs)} seeds"
             show(readable(shown), False, f"{_what(runs)}: test, {_protocol(runs)}{over}")
+            show_tables(runs)
             _print_lines(sent(runs), f"{'run' if seeds is None else 'runs'}: {folder}    report: {page}")
         _end(failed)
 
@@ -79,6 +80,8 @@ def compare(
             reference_json,
             show_differences,
             show_reference,
+            show_tables,
+            warn,
         )
         from fedkge.reports.experiments import experiments
         from fedkge.reports.paired import against_alone, paired_rows
@@ -90,6 +93,7 @@ def compare(
             check("--reference", reference, [point.name for point in points])
         runs, page, failed = _trained(points, folder, seeds, device, resume, not no_stack, reference)
         sites, beyond = site_rows(runs), against_alone(experiments(runs))
+        warn(runs)
         if json:
             found = {
                 "report": page,
@@ -101,6 +105,7 @@ def compare(
             _print_json(found | reference_json(runs, _among(runs, reference)))
         else:
             show(beside_alone(sites), False, f"{_what(runs)}: test MRR, {_protocol(runs)}{brackets(sites)}")
+            show_tables(runs)
             show_differences(runs, beyond)
             show(cost_rows(runs), False, "What it took")
             show_reference(runs, _among(runs, reference))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Mapping, Sequence
 from html import escape
-from math import isfinite
+from math import isfinite, isnan, nan
 from typing import TypeAlias
 
 from fedkge.reports.canvas import Canvas
@@ -16,6 +17,7 @@ from fedkge.reports.plots import CELLS
 from fedkge.reports.run import Between, Run
 
 NUMBERS = 12  #: sites whose cells have room for their numbers
+NAMED = 6  #: sites that are named in a sentence
 FACETS = 12  #: sites that get a small plot of their own
 ROUNDS = {"title": {"text": "round"}, "rangemode": "tozero"}
 Course: TypeAlias = Mapping[int, Between]  # round -> a note
@@ -33,12 +35,33 @@ def between_sites(page: Canvas, groups: Sequence[Experiment]) -> str:
 
 
 def courses(run: Run) -> dict[str, dict[int, Between]]:
-    """Note -> round -> numbers between sites."""
+    """Note -> round -> numbers between sites; none of sites that nobody can have heard yet."""
     found: dict[str, dict[int, Between]] = {}
     for number in sorted(run.validations):
+        rounds = [done for n, done in run.rounds.items() if n <= number and not done.void]
+        answered = frozenset[str]().union(*(done.participants for done in rounds))
         for name, note in run.validations[number].notes.items():
-            found.setdefault(name, {})[number] = note
+            found.setdefault(name, {})[number] = _blanked(note, answered)
     return found
+
+
+def _blanked(note: Between, answered: Container[str]) -> Between:
+    """Without the rows and columns of sites that have sent nothing yet, and so are nothing to others."""
+
+    def unheard(j: int) -> bool:
+        towards = [row[j] for i, row in enumerate(note.values) if i != j]
+        return note.sites[j] not in answered and not any(towards)
+
+    blank = {j for j in range(len(note.sites)) if unheard(j)}
+    values = [
+        [nan if {i, j} & blank else value for j, value in enumerate(row)] for i, row in enumerate(note.values)
+    ]
+    return Between(note.sites, values)
+
+
+def silent(note: Between) -> list[str]:
+    """Sites whose rows are blank."""
+    return [site for site, row in zip(note.sites, note.values, strict=True) if all(map(isnan, row))]
 
 
 def _note(page: Canvas, name: str, course: Course, kept: Container[int], label: str) -> str:
@@ -47,7 +70,7 @@ def _note(page: Canvas, name: str, course: Course, kept: Container[int], label: 
     note = course[shown]
     where = f"{label}: " if label else ""
     which = f"round {shown}" + ", whose tables are kept" * (shown in kept)
-    caption = f"{where}after {which}; each row's site towards each column's."
+    caption = f"{where}after {which}; each row's site towards each column's.{_blank(note)}"
     parts = []
     if len(note.sites) <= CELLS:
         parts.append(page.place(heat_figure(name, note), caption))
@@ -61,16 +84,33 @@ def _note(page: Canvas, name: str, course: Course, kept: Container[int], label: 
         parts.append(f'<p class="soft">{escape(where + name)} is the same in every round.</p>')
     elif len(course) > 1:
         moved = (
-            "Half of what a site's row differs by from the first, over all columns; below, each row itself."
+            "Half of what a site's row differs by from its first, over all columns; below, each row itself."
         )
         parts.append(page.place(change_figure(name, course), f"{label}. {moved}" if label else moved))
         parts.append(page.grid(row_figures(name, course)))
     return "".join(parts)
 
 
+def _blank(note: Between) -> str:
+    sites = silent(note)
+    if not sites:
+        return ""
+    named = ", ".join(sites[:NAMED]) + f" and {len(sites) - NAMED} more" * (len(sites) > NAMED)
+    return f" Blank: {named} had not sent anything to the hub by then."
+
+
 def digits(value: float) -> str:
     """To four digits, wherever the first of them is."""
     return f"{value:.4g}"
+
+
+def compact(value: float) -> str:
+    """For a cell: to three places, or where these would hold too little, to two digits: 0.331, 2.4e-5."""
+    if not isfinite(value):
+        return ""
+    if 0.01 <= abs(value) < 100:
+        return f"{value:.3f}"
+    return re.sub(r"e([+-])0*", lambda power: f"e{power[1].strip('+')}", f"{value:.2g}")
 
 
 def heat_figure(name: str, note: Between) -> Figure:
@@ -93,7 +133,7 @@ def heat_figure(name: str, note: Between) -> Figure:
         "meta": {"series": "heat"},
     }
     if len(names) <= NUMBERS:
-        heat["texttemplate"] = "%{z:.3f}"
+        heat |= {"text": [[compact(v) for v in row] for row in note.values], "texttemplate": "%{text}"}
     layout = {"xaxis": named_axis(note.sites), "yaxis": {**named_axis(note.sites), "autorange": "reversed"}}
     label = f"{name.capitalize()} of each row's site towards each column's; the table below has the numbers."
     return Figure(name.capitalize(), label, [heat], layout, max(320, 90 + 34 * len(names)))
@@ -102,11 +142,11 @@ def heat_figure(name: str, note: Between) -> Figure:
 def change_figure(name: str, course: Course) -> Figure:
     """How far each site's row has moved from where it first was: half of the summed differences."""
     rounds = sorted(course)
-    first = course[rounds[0]]
-    lines = [
-        Line(site, [Point(n, _moved(first.values[i], course[n].values[i])) for n in rounds], *coloured(i))
-        for i, site in enumerate(first.sites)
-    ]
+    lines = []
+    for i, site in enumerate(course[rounds[0]].sites):
+        rows = {n: course[n].values[i] for n in rounds if site not in silent(course[n])}
+        first = next(iter(rows.values()), ())
+        lines.append(Line(site, [Point(n, _moved(first, row)) for n, row in rows.items()], *coloured(i)))
     scale = Scale(ROUNDS, {"title": {"text": f"{name}, moved"}}, "round %{x}: %{y:.4g}")
     title = f"How far {name} has moved since round {rounds[0]}"
     label = f"{title}, for each site: half of the sum of the differences of its row."
@@ -114,7 +154,9 @@ def change_figure(name: str, course: Course) -> Figure:
 
 
 def _moved(then: Sequence[float], now: Sequence[float]) -> float:
-    return sum(abs(b - a) for a, b in zip(then, now, strict=True)) / 2
+    """A site that was not heard had no weight."""
+    pairs = zip(then, now, strict=True)
+    return sum(abs((0.0 if isnan(b) else b) - (0.0 if isnan(a) else a)) for a, b in pairs) / 2
 
 
 def row_figures(name: str, course: Course) -> list[Figure]:

@@ -10,6 +10,7 @@ from fedkge.reports.experiments import Experiment
 from fedkge.reports.figure import Figure
 from fedkge.reports.lines import Line, Point, Scale, coloured, line_figure, small_figure
 from fedkge.reports.run import Curve, Curves, Run, side_note
+from fedkge.reports.views import LOCAL, kept_at
 
 LINES = 8  #: sites that get a line of their own in one plot; more are drawn as a mean with a band
 FACETS = 12  #: sites that get a small plot of their own when experiments are compared
@@ -30,20 +31,22 @@ def validation_figures(groups: Sequence[Experiment]) -> list[Figure]:
 
 
 def view_figure(groups: Sequence[Experiment]) -> Figure | None:
-    """Validation MRR of every table that a method validates: of those that are kept, and of the others."""
+    """Validation MRR of every table that a method validates; the round at which each was kept has a star."""
     lines = []
     for group in groups:
         names = dict.fromkeys(v for run in group.runs for one in run.validations.values() for v in one.views)
-        for i, view in enumerate([None, *names] if names else []):
+        for i, view in enumerate(["", *names] if names else []):
             found = [_view(run, view) for run in group.runs]
-            label = f"{group.label}, {view or 'kept'}"
-            lines.append(Line(label, over_seeds(found, group.known_until), group.colour, group.dash + i))
+            star = _star(found[0], kept_at(group.first, view)) if len(found) == 1 else None
+            label = f"{group.label}, {view or LOCAL}"
+            curve = over_seeds(found, group.known_until)
+            lines.append(Line(label, curve, group.colour, group.dash + i, star))
     title = f"{_validated(groups)} by table, {WEIGHTED}"
     return line_figure(title, f"{title}, over rounds.", lines, MRR) if lines else None
 
 
-def _view(run: Run, view: str | None) -> dict[int, float]:
-    found = {n: of.mrr if view is None else of.views.get(view) for n, of in run.validations.items()}
+def _view(run: Run, view: str) -> dict[int, float]:
+    found = {n: of.views.get(view) if view else of.mrr for n, of in run.validations.items()}
     return {n: mrr for n, mrr in found.items() if mrr is not None}
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from fedkge.reports.experiments import Experiment
 from fedkge.reports.options import SEED, flat, valued
-from fedkge.reports.run import Run
+from fedkge.reports.run import ALONE, Run
 
 Row: TypeAlias = dict[str, Any]  #: None is not known (yet); beside `x`, `x_std` is its deviation over seeds
 PARTS = ("train", "evaluate", "exchange", "checkpoint")  #: of the time that a run takes
@@ -24,6 +24,8 @@ BUDGET = {  #: what decides how much a run may learn, and where a config has it
     "rule": "evaluate.rule",
 }
 AFTER = "after"  #: what was spent on the tables that a run began with
+SHARE = "share of rounds trained"  #: of those until a site's end
+TRAINED = "rounds trained per site"  #: their mean over sites; fewer than given where validation ends a run
 
 
 def size_rows(runs: Sequence[Run]) -> list[Row]:
@@ -86,12 +88,32 @@ def time_row(run: Run) -> Row:
 
 
 def budget(run: Run) -> Row:
-    """What the run was given to learn with."""
+    """What the run was given to learn with, and how much of it sites have used."""
     options = flat(run.config)
     given = dict((run.summary or {}).get("budget", {}))
     found = {name: given.get(name, options.get(key)) for name, key in BUDGET.items()}
+    found |= trained(run)
     found[AFTER] = run.before.spent if run.before else None
     return {name: value for name, value in found.items() if value is not None}
+
+
+def trained(run: Run) -> Row:
+    """In how many rounds sites have trained, as the journal counts them; None before the first.
+
+    A configured fraction does not tell: where nothing is exchanged, nobody sits a round out.
+    """
+    losses = run.losses
+    who = run.sites if losses.keys() <= set(run.sites) else list(losses)  # pooled, all are one
+    done = [len(losses.get(site, ())) for site in who]
+    until = [max(losses.get(site, (0,))) if run.method == ALONE else run.last_round for site in who]
+    if not sum(done):
+        return {SHARE: None, TRAINED: None}
+    return {SHARE: _short(sum(done) / sum(until)), TRAINED: _short(sum(done) / len(who))}
+
+
+def _short(value: float) -> float:
+    """To two digits, without any where there are none."""
+    return int(value) if value == int(value) else round(value, 2)
 
 
 def budget_rows(groups: Sequence[Experiment]) -> list[Row]:

@@ -7,9 +7,10 @@ from html import escape
 from math import isfinite
 
 from fedkge.reports.baseline import Versus, alone, versus
-from fedkge.reports.details import AFTER, budget_rows
+from fedkge.reports.details import AFTER, SHARE, TRAINED, Row, budget_rows
 from fedkge.reports.experiments import Experiment
 from fedkge.reports.markup import difference, share, sites, size
+from fedkge.reports.options import valued
 from fedkge.reports.paired import BETTER, WORSE, Differences
 from fedkge.reports.run import ALONE, POOLED, Run, asked
 
@@ -133,7 +134,7 @@ def doubts(groups: Sequence[Experiment]) -> list[str]:
     elif _digests_differ(groups):
         texts.append("The runs' graphs differ although their names are the same; numbers cannot be compared.")
     texts += [_went_before(group) for group in groups if group.first.before]
-    differing = [row for row in budget_rows(groups) if row["differs"] and row["option"] != AFTER]
+    differing = _differing(groups)
     if differing:
         names = ", ".join(f"{row['option']} ({_distinct(row, groups)})" for row in differing)
         texts.append(f"Budgets differ in {names}: a difference in results may be the budget's.")
@@ -144,6 +145,14 @@ def doubts(groups: Sequence[Experiment]) -> list[str]:
         judged = "; ".join(f"{g.label}: {asked(g.runs)}" for g in groups[:NAMED])
         texts.append(f"Runs are judged by different questions ({judged}{'; …' * (len(groups) > NAMED)}).")
     return texts
+
+
+def _differing(groups: Sequence[Experiment]) -> list[Row]:
+    """Budgets that are not the same; that validation ends one run before another is no such difference."""
+    rows = {row["option"]: row for row in budget_rows(groups) if row["differs"] and row["option"] != AFTER}
+    shares = {rows[SHARE][group.label] for group in groups} if SHARE in rows else set()
+    counted = () if len(shares - {None}) > 1 else (SHARE, TRAINED)
+    return [row for option, row in rows.items() if option not in counted]
 
 
 def _went_before(group: Experiment) -> str:
@@ -181,7 +190,7 @@ def _own_notices(group: Experiment) -> list[str]:
 
 
 def _distinct(row: dict[str, object], groups: Sequence[Experiment]) -> str:
-    values = list(dict.fromkeys(str(row[group.label]) for group in groups))
+    values = list(dict.fromkeys(valued(row[group.label]) for group in groups))
     return ", ".join(values[:NAMED]) + ", …" * (len(values) > NAMED)
 
 

@@ -69,12 +69,16 @@ class Between:
 
 @dataclass(frozen=True)
 class Validation:
-    """One look at the validation statements of the sites that still train."""
+    """One look at the validation statements of the sites that still train.
+
+    `dials` are what the hub tells each site to train with, from the next round on.
+    """
 
     mrr: float  #: over these sites
     sites: Mapping[str, Mapping[str, float]]  # site -> metrics
     views: Mapping[str, float] = field(default_factory=dict)  #: MRR of other tables that the method has
     notes: Mapping[str, Between] = field(default_factory=dict)  #: what the method says about the round
+    dials: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # name -> site -> value
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,19 @@ class Run:
             return {site: max(sorted(own[site]), key=own[site].__getitem__) for site in own}
         best = max(sorted(self.validations), key=lambda number: self.validations[number].mrr, default=0)
         return dict.fromkeys(own, best)
+
+    def kept_view(self, view: str) -> int | None:
+        """The round whose tables another view is of: its own best one, where it is validated.
+
+        Where it is not, it lies on the tables of one that is, or else on those that the run is judged by.
+        """
+        if self.summary is None:
+            rounds = [n for n in sorted(self.validations) if view in self.validations[n].views]
+            return max(rounds, key=lambda number: self.validations[number].views[view], default=None)
+        own: dict[str, int] = {}
+        for course in self.summary.get("courses", {}).values():
+            own |= {name: max(at, own.get(name, 0)) for name, at in course.get("best_rounds", {}).items()}
+        return own.get(view, max(own.values() or self.kept.values(), default=None))
 
     @property
     def traffic(self) -> Traffic:

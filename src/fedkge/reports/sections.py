@@ -8,6 +8,7 @@ from fedkge.reports import curves, plots, tables
 from fedkge.reports.baseline import alone
 from fedkge.reports.between_section import between_sites
 from fedkge.reports.canvas import Canvas
+from fedkge.reports.columns import KEPT, METRICS
 from fedkge.reports.details import time_row
 from fedkge.reports.experiments import Experiment, experiments, foremost
 from fedkge.reports.findings import joining, terms
@@ -19,7 +20,6 @@ from fedkge.reports.markup import (
     count,
     difference,
     folded,
-    rank,
     seconds,
     share,
     size,
@@ -34,21 +34,15 @@ from fedkge.reports.run import Run, asked
 from fedkge.reports.seeds import each_seed_rows
 from fedkge.reports.setup_sections import configuration, environment
 from fedkge.reports.sweep_section import sweep
+from fedkge.reports.views_section import by_round, by_table, own_columns, whose
 from fedkge.reports.wire_sections import holdings, traffic
 
 DEVIATION = " ± is one standard deviation over seeds."
-HITS = "share of queries whose answer is among the first"
-METRICS = (
-    Column("mrr", "MRR", share, "mean reciprocal rank; higher is better", 1),
-    Column("mr", "Mean rank", rank, "lower is better", -1),
-    *(Column(f"hits@{k}", f"Hits@{k}", share, f"{HITS} {k}; higher is better", 1) for k in (1, 3, 5, 10)),
-)
 OTHER_SIDES = {
     "tail_mrr": Column("tail_mrr", "MRR, tails", share, "tail queries alone, as some papers report it", 1),
     "both_mrr": Column("both_mrr", "MRR, both", share, "head and tail queries", 1),
 }
 ROUNDS = Column("rounds", "Rounds", count, "the most that any site trained")
-KEPT = Column("best_round", "Kept", count, "the round with the best validation; the latest over sites")
 DRAWN = 8  #: experiments that plots show; of more, the best
 
 
@@ -82,7 +76,7 @@ def protocol(runs: Sequence[Run]) -> str:
     """What a number on the page is of."""
     return (
         f"Test statements; filtered ranks ({asked(runs)}) among the site's own entities; "
-        "ties count half (realistic); sites weighted by their test statements."
+        f"ties count half (realistic); sites weighted by their test statements.{whose(runs)}"
     )
 
 
@@ -93,13 +87,14 @@ def _results(runs: Sequence[Run], groups: Sequence[Experiment]) -> str:
         Column("run", "Run", words),
         *([Column("seeds", "Seeds", count)] if several else []),
         *METRICS,
-        *_beside(runs),
+        *_other_sides(runs),
         ROUNDS,
         KEPT,
         Column("bytes", "Sent", size, "to the hub and to sites, over all rounds"),
         Column("seconds", "Time", seconds, "from start to end, ranking and writing included"),
     ]
     shown = table(rows, columns, protocol(runs) + DEVIATION * several, best=best_of_columns(rows, columns))
+    shown += by_table(runs)
     if several:
         own = [Column("run", "Run", words), Column("seed", "Seed", count), *METRICS, ROUNDS, KEPT]
         each = table(each_seed_rows(groups), own, "Each run by itself: what the means are made of.")
@@ -145,21 +140,19 @@ def _compared(runs: Sequence[Run], groups: Sequence[Experiment]) -> str:
     caption = f"Test MRR of each site, filtered, {asked(runs)}, realistic ties."
     if against:
         caption += " Differences are from the run in which every site trains alone, same model and data."
+    caption += whose(runs)
     if any(len(group.runs) > 1 for group in groups):
         caption += DEVIATION
     return table(rows, columns, caption, best=best_of_rows(rows, names), last_is_total=True)
 
 
 def _own(run: Run) -> str:
-    columns = [Column("site", "Site", words), *METRICS, *_beside([run]), KEPT]
+    columns = [Column("site", "Site", words), *own_columns(run), *_other_sides([run])]
     return table(tables.own_rows(run), columns, protocol([run]), last_is_total=True)
 
 
-def _beside(runs: Sequence[Run]) -> list[Column]:
-    """Other questions, and the other tables that methods have measured, as FedLU's global ones."""
-    hint = "of a second table that the method measures, at the same round"
-    sides = [OTHER_SIDES[name] for name in tables.other_sides(runs)]
-    return sides + [Column(f"{view}_mrr", f"MRR, {view}", share, hint, 1) for view in tables.views(runs)]
+def _other_sides(runs: Sequence[Run]) -> list[Column]:
+    return [OTHER_SIDES[name] for name in tables.other_sides(runs)]
 
 
 def _training(page: Canvas, groups: Sequence[Experiment], of: int) -> str:
@@ -175,10 +168,9 @@ def _training(page: Canvas, groups: Sequence[Experiment], of: int) -> str:
     parts = []
     if validation:
         star = "A star marks the round whose tables were kept; in a mean, where all sites kept the same."
+        star += whose(run for group in groups for run in group.runs)
         parts += [page.place(validation[0], f"{star} {note}".strip()), page.grid(validation[1:])]
-    if others := curves.view_figure(groups):
-        told = "Tables that a method validates beside those that it keeps, over all sites."
-        parts.append(page.place(others, f"{told} {note}".strip()))
+    parts.append(by_round(page, groups, note))
     return "".join([*parts, page.place(loss[0], note), page.grid(loss[1:])])
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedkge.reports.details import Row, budget_rows, config_rows, environment_rows
+from fedkge.reports.details import SHARE, Row, budget_rows, config_rows, environment_rows, trained
 from fedkge.reports.experiments import Experiment
 from fedkge.reports.markup import Column, table, words
 from fedkge.reports.options import valued
 
+GIVEN = "What each run was given to learn with; rounds that sites trained are counted in the journal."
+SAT_OUT = (
+    "Not every site trained in every round; where a method exchanges nothing every site does, whatever is "
+    "configured."
+)
 COLUMNS = 6  #: experiments that get a column of options; of more, the distinct values are listed
 
 
@@ -16,8 +21,14 @@ def configuration(groups: Sequence[Experiment]) -> str:
     """The budget, then every option; those in which experiments differ come first."""
     note = "Options in which the runs differ are highlighted and come first." if len(groups) > 1 else ""
     caption = f"Every option with its value, defaults included. {note}".strip()
-    given = _options(groups, budget_rows(groups), "Budget", "What each run was given to learn with.")
+    budget = f"{GIVEN} {SAT_OUT if _sits_out(groups) else ''}".strip()
+    given = _options(groups, budget_rows(groups), "Budget", budget)
     return given + _options(groups, config_rows(groups), "Option", caption)
+
+
+def _sits_out(groups: Sequence[Experiment]) -> bool:
+    shares = [trained(run)[SHARE] for group in groups for run in group.runs]
+    return any(share is not None and share < 1 for share in shares)
 
 
 def environment(groups: Sequence[Experiment]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,7 +81,15 @@ class Story:
             sites = {site: dict(metrics) for site, metrics in event["sites"].items()}
             views = {view: float(mrr) for view, mrr in event.get("views", {}).items()}
             notes = {name: _between(found) for name, found in event.get("notes", {}).items()}
-            self.validations[int(event["round"])] = Validation(float(event["mrr"]), sites, views, notes)
+            dials = {name: _by_site(told, sites) for name, told in event.get("dials", {}).items()}
+            mrr = float(event["mrr"])
+            self.validations[int(event["round"])] = Validation(mrr, sites, views, notes, dials)
+
+
+def _by_site(told: float | Mapping[str, float], sites: Iterable[str]) -> dict[str, float]:
+    """What each site is told, where a single number is for all of them."""
+    by_site = told if isinstance(told, Mapping) else dict.fromkeys(sites, told)
+    return {site: float(value) for site, value in by_site.items()}
 
 
 def _between(found: Mapping[str, Any]) -> Between:
