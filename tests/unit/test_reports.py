@@ -6,6 +6,8 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -21,9 +23,10 @@ from fedkge.reports.canvas import Canvas
 from fedkge.reports.cards import cards
 from fedkge.reports.details import budget_rows, config_rows, time_row, trained
 from fedkge.reports.experiments import experiments
-from fedkge.reports.findings import finding, joining, notices
+from fedkge.reports.findings import doubts, finding, joining, notices
 from fedkge.reports.load import load_run, load_runs
 from fedkge.reports.markup import difference, seconds, size
+from fedkge.reports.run import Validation
 from fedkge.reports.sections import sections
 from fedkge.reports.setup_sections import configuration
 from run_folders import SITES, Away, write_run, write_seeds, write_sweep
@@ -349,6 +352,20 @@ def test_a_diverged_loss_is_a_gap_and_a_notice(single: Path, monkeypatch: pytest
     assert curves.loss_figures(groups)[0].data[0]["y"][6] is None
     assert "diverged at airline" in notices(groups)
     assert "NaN" not in Outline(rendered(monkeypatch, single)).scripts[1]
+
+
+def test_runs_that_the_budget_has_ended_while_they_rose_are_named(single: Path) -> None:
+    run = load_run(single)
+    last = run.last_round
+    assert max(run.kept.values()) == last
+
+    def said(rounds: int, validations: Mapping[int, Validation]) -> bool:
+        other = replace(run, config={**run.config, "rounds": rounds}, validations=validations)
+        return any("more rounds may do better" in text for text in doubts(experiments([other])))
+
+    assert said(last, run.validations)
+    assert not said(last + 1, run.validations)  # it was validation that ended it
+    assert not said(last, {number: of for number, of in run.validations.items() if number < last})
 
 
 def test_the_overlap_is_a_share_of_the_rows_site(single: Path) -> None:

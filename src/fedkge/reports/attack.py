@@ -70,6 +70,7 @@ def pair_rows(found: Sequence[Row]) -> list[dict[str, Any]]:
             "recovered": interval(row, "recovered"),
             "median error": interval(row, "error", ".2g"),
             "own row instead": interval(row, "guess", ".2g"),
+            "own part of the mean": f"{row['own_part']:.2g}" if "own_part" in row else None,
         }
         for row in found
     ]

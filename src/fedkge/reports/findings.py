@@ -138,6 +138,10 @@ def doubts(groups: Sequence[Experiment]) -> list[str]:
     if differing:
         names = ", ".join(f"{row['option']} ({_distinct(row, groups)})" for row in differing)
         texts.append(f"Budgets differ in {names}: a difference in results may be the budget's.")
+    rising = [group.label for group in groups if any(map(_rising, group.ended))]
+    if rising:
+        names = f"{', '.join(rising[:NAMED])}{', …' * (len(rising) > NAMED)}"
+        texts.append(f"Best at the last validation of the last round: {names}; more rounds may do better.")
     if len({frozenset(run.seed for run in group.runs) for group in groups}) > 1:
         seeds = "; ".join(f"{g.label}: {', '.join(str(run.seed) for run in g.runs)}" for g in groups[:NAMED])
         texts.append(f"Seeds differ ({seeds}{'; …' * (len(groups) > NAMED)}).")
@@ -153,6 +157,11 @@ def _differing(groups: Sequence[Experiment]) -> list[Row]:
     shares = {rows[SHARE][group.label] for group in groups} if SHARE in rows else set()
     counted = () if len(shares - {None}) > 1 else (SHARE, TRAINED)
     return [row for option, row in rows.items() if option not in counted]
+
+
+def _rising(run: Run) -> bool:
+    """Whether the budget, not validation, has ended a run, of all sites or of some."""
+    return max(run.kept.values(), default=0) == run.last_round == run.config["rounds"]
 
 
 def _went_before(group: Experiment) -> str:
