@@ -50,10 +50,11 @@ def trained(trainer: Trainer, model: str, device: str, epochs: int = 4, captured
 OPTIONS = {"batch_size": 256, "negatives": 17, "lr": 1e-2, "subsampling": True}
 
 
+@pytest.mark.parametrize("l3", [0.0, 0.1])
 @pytest.mark.parametrize("model", sorted(MODELS))
-def test_a_few_epochs_end_near_the_cpus(model: str) -> None:
+def test_a_few_epochs_end_near_the_cpus(model: str, l3: float) -> None:
     pytest.importorskip("numba")
-    trainer = Trainer(**OPTIONS, optimizer="sgd")
+    trainer = Trainer(**OPTIONS, optimizer="sgd", l3=l3)
     on_gpu, on_cpu = trained(trainer, model, "cuda"), trained(trainer, model, "cpu")
     torch.testing.assert_close(on_gpu.entities.cpu(), on_cpu.entities, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(on_gpu.relations.cpu(), on_cpu.relations, rtol=1e-3, atol=1e-4)
@@ -85,7 +86,7 @@ def test_an_epoch_never_waits_for_the_device(model: str, optimizer: str) -> None
     keys = [torch.arange(300), torch.arange(5)]
     tables = Tables.create(MODELS[model](dim=20), keys[0], keys[1], 0, "cuda")
     training = Training(
-        Trainer(**OPTIONS, optimizer=optimizer), tables, Corpus.of({"a": SITES["a"]}, 0, "cuda")
+        Trainer(**OPTIONS, optimizer=optimizer, l3=0.1), tables, Corpus.of({"a": SITES["a"]}, 0, "cuda")
     )
     training.run(0, 2)
     before = tables.entities.clone()
