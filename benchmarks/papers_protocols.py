@@ -73,9 +73,14 @@ class Protocol:
 
 @cache
 def read_protocols() -> Mapping[str, Protocol]:
+    """Rows may be another protocol's, by its key, where settings are this project's own."""
     found = json.loads((Path(__file__).parent / "papers.json").read_text(encoding="utf-8"))
+    rows = {
+        key: of["rows"] if isinstance(of["rows"], list) else found[of["rows"]]["rows"]
+        for key, of in found.items()
+    }
     return {
-        key: Protocol(key, of["paper"], tuple(of["presets"]), tuple(of["rows"])) for key, of in found.items()
+        key: Protocol(key, of["paper"], tuple(of["presets"]), tuple(rows[key])) for key, of in found.items()
     }
 
 
