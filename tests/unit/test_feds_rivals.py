@@ -72,5 +72,7 @@ def test_only_the_small_model_travels_and_both_are_measured(tmp_path: Path) -> N
 
 
 def test_a_small_model_is_no_larger(tmp_path: Path) -> None:
+    sizes = [FedKD().companion(MODELS["transe"](dim=dim)).model.dim for dim in (256, 8, 1)]
+    assert sizes == [192, 6, 1]
     with pytest.raises(ConfigError, match=r"method\.small: expected 1 to 8, the model's dim, got 9"):
         federated(tmp_path, SITES, method={"name": "fedkd", "small": 9})

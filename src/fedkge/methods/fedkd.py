@@ -26,12 +26,13 @@ class FedKD(FedEP):
     nor the denominator is.
     """
 
-    small: int = 192  #: dimensions of the model that travels
+    small: int | None = None  #: dimensions of the model that travels; unset: 3/4 of the other's, 192 of 256
 
     def companion(self, model: Model) -> Companion:
-        if not 0 < self.small <= model.dim:
-            raise ConfigError(f"method.small: expected 1 to {model.dim}, the model's dim, got {self.small}")
-        return Companion(replace(model, dim=self.small), restart=self.restart)
+        small = max(1, 3 * model.dim // 4) if self.small is None else self.small
+        if not 0 < small <= model.dim:
+            raise ConfigError(f"method.small: expected 1 to {model.dim}, the model's dim, got {small}")
+        return Companion(replace(model, dim=small), restart=self.restart)
 
     def objective(self, trainer: Trainer, tables: Tables, batch: Batch, dials: Memory) -> Tensor:
         assert tables.companion is not None
