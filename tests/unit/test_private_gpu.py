@@ -33,8 +33,9 @@ def private_on(
     privacy: Privacy = STRICT,
     captured: bool = True,
     deterministic: bool = False,
+    l3: float = 0.0,
 ) -> PrivateTraining:
-    options = {"optimizer": optimizer, "lr": RATES[optimizer], "deterministic": deterministic}
+    options = {"optimizer": optimizer, "lr": RATES[optimizer], "deterministic": deterministic, "l3": l3}
     trainer = Trainer(batch_size=128, negatives=17, **options)
     tables = first_tables(MODELS[model](dim=18), GRAPH).to(device)
     cadence = Cadence.of(trainer, privacy, int(MARKS.sum()))
@@ -55,6 +56,13 @@ def test_a_few_epochs_end_near_the_cpus_with_the_same_noise(model: str, optimize
     on_gpu, on_cpu = (trained(device, model, optimizer) for device in ("cuda", "cpu"))
     torch.testing.assert_close(on_gpu.entities.cpu(), on_cpu.entities, **NEAR)
     torch.testing.assert_close(on_gpu.relations.cpu(), on_cpu.relations, **NEAR)
+
+
+@pytest.mark.parametrize("model", ["transe", "complex", "transm"])
+def test_with_l3_too(model: str) -> None:
+    pytest.importorskip("numba")
+    on_gpu, on_cpu = (trained(device, model, "adagrad", l3=0.1) for device in ("cuda", "cpu"))
+    torch.testing.assert_close(on_gpu.entities.cpu(), on_cpu.entities, **NEAR)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam"])

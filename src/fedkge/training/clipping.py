@@ -89,7 +89,10 @@ class Caught(Gradient):
         return each
 
     def _formed(self) -> Tensor:
-        """The slower way, for models that project candidates: gradients formed, some statements at a time."""
+        """The slower way: gradients formed, some statements at a time.
+
+        For models that project candidates, and where a statement moves a row in several ways, as with L3.
+        """
         width = self.table.shape[1]
         rows = sum(part.index.shape[1] for part in self._pairs)
         rows += sum(self._per_statement(part) for part in self._rows)

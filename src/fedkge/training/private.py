@@ -99,8 +99,7 @@ class PrivateTraining(Training):
         expected, most = protection.cadence.expected, len(self.closed.triples)
         self._sizes = [min(most, int(expected + spare * expected**0.5) + 1) for spare in SPARE]
         self.sheet = Sheet([*self.lazy, *self.noises], self._sizes[-1], tables.device)
-        formed = tables.model.projects  # so many rows as a batch touches, which a captured step cannot know
-        self._closed_steps = self._steps() if privacy.strict and not formed else {}
+        self._closed_steps = self._steps() if privacy.strict and not _formed(trainer, tables) else {}
 
     def _owed(self) -> dict[str, LazyNoise]:
         """Noise that is added later, and optimisers that leave untouched rows alone."""
@@ -264,6 +263,13 @@ def check_trainer(trainer: Trainer, privacy: Privacy) -> None:
             f"trainer.optimizer: {trainer.optimizer} steps touched rows alone, noise is for all; "
             f"expected one of {others}"
         )
+
+
+def _formed(trainer: Trainer, tables: Tables) -> bool:
+    """Whether norms need gradients by row: as many as a batch touches, which a captured step cannot know."""
+    second = tables.companion
+    shared = second is not None and second.relations is tables.relations
+    return tables.model.projects or shared or trainer.l3 > 0
 
 
 def unconstrained(tables: Tables) -> bool:
