@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from math import exp, inf
 from typing import ClassVar, Literal
 
@@ -163,23 +164,27 @@ def places(hub: Hub, site: str) -> Iterator[tuple[str, Tensor]]:
         yield other, place[hub.ids[site][Axis.ENTITY]]
 
 
-def _between(hub: Hub, alike: Callable[[str, Tensor, str, Tensor], float]) -> Tensor:
+def _between(hub: Hub, alike: Callable[[str, Tensor, str, Tensor], Tensor]) -> Tensor:
     """A weight for every two sites, by where they hold what they have in common; 0 of one with itself."""
     sites = sorted(hub.ids)
     found = torch.zeros(len(sites), len(sites), dtype=torch.float64)
+    below = []  # in the order of tril_indices
     for i, site in enumerate(sites):
-        for j, (other, at) in enumerate(places(hub, site)):
-            if j < i:
-                here = (at >= 0).nonzero()[:, 0]
-                found[i, j] = found[j, i] = alike(site, here, other, at[here])
+        for other, at in islice(places(hub, site), i):
+            here = (at >= 0).nonzero()[:, 0]
+            below.append(alike(site, here, other, at[here]))
+    if below:
+        i, j = torch.tril_indices(len(sites), len(sites), -1)
+        found[i, j] = found[j, i] = torch.stack(below).cpu()
     return found
 
 
 def jaccard(hub: Hub) -> Tensor:
     """PFedEG*, Eq. 4: entities in common over entities of either; of a site with itself the row's least."""
 
-    def alike(site: str, here: Tensor, other: str, there: Tensor) -> float:
-        return len(here) / (hub.totals[site][Axis.ENTITY] + hub.totals[other][Axis.ENTITY] - len(here))
+    def alike(site: str, here: Tensor, other: str, there: Tensor) -> Tensor:
+        either = hub.totals[site][Axis.ENTITY] + hub.totals[other][Axis.ENTITY] - len(here)
+        return torch.tensor(len(here) / either, dtype=torch.float64)
 
     found = _between(hub, alike)
     least = found.clone().fill_diagonal_(inf).amin(1)
@@ -189,16 +194,15 @@ def jaccard(hub: Hub) -> Tensor:
 def cosine(hub: Hub, mean: bool) -> Tensor:
     """PFedEG+, Eq. 5: `exp(cos)` of the rows in common, summed or averaged; of a site with itself `1/e`."""
 
-    def alike(site: str, here: Tensor, other: str, there: Tensor) -> float:
+    def alike(site: str, here: Tensor, other: str, there: Tensor) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64, device=here.device)
         if not {site, other} <= held.keys():
-            return 0.0
-        at = (known[site][here] & known[other][there]).nonzero()[:, 0]
-        total = 0.0
-        for block in at.split(BLOCK):
-            i, j = here[block], there[block]
+            return total
+        both = known[site][here] & known[other][there]
+        for i, j, counts in zip(here.split(BLOCK), there.split(BLOCK), both.split(BLOCK), strict=True):
             dot = (held[site].index_select(0, i) * held[other].index_select(0, j)).sum(-1)
-            total += float((dot / (norm[site][i] * norm[other][j])).double().exp().sum())
-        return total / (max(len(at), 1) if mean else 1)
+            total += (dot / (norm[site][i] * norm[other][j])).double().exp() @ counts.double()
+        return total / both.sum().clamp_min(1) if mean else total
 
     held, known = under("rows", hub.memory), under("known", hub.memory)
     norm = {site: rows.norm(dim=-1).clamp_min(TINY) for site, rows in held.items()}
