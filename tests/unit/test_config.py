@@ -6,15 +6,17 @@ import math
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedkge import config
+from fedkge.cli.experiments import PATHS
 from fedkge.errors import ConfigError
 from fedkge.registry import Registry
+from fedkge.runtimes.experiment import Experiment
 
 
 @dataclass(frozen=True)
@@ -222,3 +224,15 @@ def test_overriding_copies(tmp_path: Path) -> None:
     assert "c" not in before["a"]["b"]
     changed["a"]["b"]["list"].append(4)
     assert before["a"]["b"]["list"] == [1, 2]
+
+
+def test_options_that_name_files_are_made_whole() -> None:
+    """A run is used from other folders too: every path among the options is known to the commands."""
+    parts = {part: get_type_hints(Experiment)[part] for part in ("data", "marks", "align")}
+    paths = {
+        (part, key)
+        for part, kind in {"": Experiment, **parts}.items()
+        for key, hint in get_type_hints(kind).items()
+        if Path in (hint, *get_args(hint))
+    }
+    assert paths == set(PATHS)

@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from fedkge.runtimes.experiment import Experiment
 
 #: Kept whole in a run's config.
-PATHS = (("", "start"), ("data", "path"), ("align", "entities"), ("align", "relations"))
+PATHS = (
+    ("", "start"),
+    ("data", "path"),
+    ("marks", "relations"),
+    ("marks", "statements"),
+    ("align", "entities"),
+    ("align", "relations"),
+)  #: options that name files: part, key
 
 
 @dataclass(frozen=True)

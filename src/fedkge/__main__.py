@@ -1,0 +1,5 @@
+"""`python -m fedkge`, where the package runs from source."""
+
+from fedkge.cli.main import main
+
+main()
