@@ -74,6 +74,7 @@ def slow_weights(affinity: str, held: Held, entities: Mapping[str, set[str]]) ->
                 raw[j] = sum(likeness) / (max(len(both), 1) if affinity == "cosine-mean" else 1)
         if affinity == "jaccard":
             raw[i] = min((raw[j] for j in raw if j != i), default=1.0)
+        raw = {j: weight if j in held else 0.0 for j, weight in raw.items()}
         total = sum(raw.values())
         found[i] = {j: raw[j] / total if total else float(i == j) for j in raw}
     return found
@@ -194,6 +195,9 @@ def test_who_has_sent_nothing_is_not_heard_and_with_likeness_hears_nobody() -> N
         method, at = combined(affinity, sent)
         assert len(method.answer(at, "a")[Axis.ENTITY]) == (0 if affinity in LEARNT else 4)
         assert method.answer(at, "b")[Axis.ENTITY].ids.tolist() == [3, 5], "1 and 2 only a has too, 4 nobody"
+        weights = method.notes(at)["affinity"]
+        assert weights[1:, 0].tolist() == [0, 0, 0]
+        torch.testing.assert_close(weights.sum(1), torch.ones(4, dtype=torch.float64))
 
 
 def test_the_hub_does_not_depend_on_the_number_of_threads() -> None:

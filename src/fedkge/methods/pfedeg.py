@@ -95,7 +95,8 @@ class PFedEG(Method):
             at = _take_in(hub, site, rows)
             if hub.sparse:
                 hub.memory[f"sent.{site}"] = at
-        hub.memory["affinity"] = normalised(AFFINITIES[self.affinity](hub))
+        heard = torch.tensor([f"rows.{site}" in hub.memory for site in sorted(hub.ids)])
+        hub.memory["affinity"] = normalised(AFFINITIES[self.affinity](hub) * heard)
 
     def answer(self, hub: Hub, site: str) -> Update:
         """`mean_W` of the rows that others have sent; if only some came, of those, and how many sent them."""
