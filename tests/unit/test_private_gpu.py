@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
+from fedkge.graphs.marks import mark_share
 from fedkge.models import MODELS, Tables
 from fedkge.privacy import Privacy
+from fedkge.runtimes.protection import Protected
 from fedkge.training import Trainer
 from fedkge.training.cadence import Cadence
 from fedkge.training.private import PrivateTraining, Protection
 from fedkge.training.secret import Secret
 from private_training import STRICT, Free, half_of
+from small_federations import played, rows, small_federation
 from small_graphs import first_tables, random_graph
 
 pytestmark = [
@@ -98,3 +103,22 @@ def test_the_papers_rules_end_near_the_cpus() -> None:
     privacy = Privacy("paper", noise=1.0, delta=1e-5, percentile=50.0)
     on_gpu, on_cpu = (trained(device, "transe", "adagrad", privacy) for device in ("cuda", "cpu"))
     torch.testing.assert_close(on_gpu.entities.cpu(), on_cpu.entities, **NEAR)
+
+
+@pytest.mark.parametrize("name", ["fedep", "fedlu", "fedkd"])
+def test_a_private_federation_ends_near_the_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """With fedlu, two models share a relation table: their steps are not captured."""
+    pytest.importorskip("numba")
+    monkeypatch.setattr(Protected, "secret", lambda self, site: Secret(site.encode().ljust(32)))
+    mode = {"mode": "strict", "noise": 1.0, "delta": 1e-4, "accountant": "rdp"}
+    marked = mark_share(small_federation(), 0.5, 0)
+    options = {"method": {"name": name}, "privacy": mode, "rounds": 2}
+    on_gpu, on_cpu = (
+        rows(played(tmp_path / device, marked, device=torch.device(device), **options))
+        for device in ("cuda", "cpu")
+    )
+    assert on_gpu.keys() == on_cpu.keys()
+    for key, own in on_cpu.items():
+        torch.testing.assert_close(on_gpu[key].cpu(), own, **NEAR)
