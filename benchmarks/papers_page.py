@@ -25,7 +25,12 @@ INTRODUCTIONS = {
     "fedkge-l3": """\
 Head and tail. Not the paper's settings: rows are kept small (`trainer.l3`), for all methods alike, since
 ComplEx overfits within few rounds otherwise.""",
-    "feds-2024": "Head and tail. `fedep svd` is the paper's FedE-SVD; not in it are `fedternary`, `fedlu`.",
+    "fedkge-sa": """\
+Head and tail. Not the paper's settings but FedS's (self-adversarial, margin 8, batches of 512), for all
+methods alike. R3 and R10 so trained are in FedS's section.""",
+    "feds-2024": """\
+Head and tail. `fedep svd` is the paper's FedE-SVD; not in it are `fedternary` and `fedlu`, beside which are
+the rows of FedLU (Zhu et al., 2023), who train otherwise.""",
     "pfedeg-2024": """\
 Tails alone. The paper's own splits FB15k-237-Fed3 and -Fed10 are not public: R3 and R10 are FedLU's.
 `affinity=cosine` is its PFedEG+, `affinity=jaccard` its PFedEG*; `fedep` is not in the paper.""",

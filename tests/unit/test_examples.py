@@ -18,6 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.glob("*.toml"))
 FEDLU = sorted(EXAMPLES.glob("fedlu-2023-*.toml"))
 L3 = sorted(EXAMPLES.glob("fedkge-l3-*.toml"))
+SA = sorted(EXAMPLES.glob("fedkge-sa-*.toml"))
 FEDS = sorted((*EXAMPLES.glob("feds-2024-*.toml"), *EXAMPLES.glob("fedkge-fb15k237-r*-*.toml")))
 PFEDEG = sorted(EXAMPLES.glob("pfedeg-2024-*.toml"))
 DPKGE = sorted(EXAMPLES.glob("dpkge-2022-*.toml"))
@@ -52,14 +53,14 @@ def test_there_is_a_preset_for_every_row() -> None:
     }
 
 
-@pytest.mark.parametrize("of", sorted({subject(path) for path in (*FEDLU, *L3)}))
+@pytest.mark.parametrize("of", sorted({subject(path) for path in (*FEDLU, *L3, *SA)}))
 def test_presets_differ_in_the_method_alone(of: str) -> None:
     configs: list[dict[str, Any]] = [
-        Experiment.parse(read_toml(path)).config() for path in (*FEDLU, *L3) if subject(path) == of
+        Experiment.parse(read_toml(path)).config() for path in (*FEDLU, *L3, *SA) if subject(path) == of
     ]
     for config in configs:
         del config["method"]
-    assert len(configs) == (4 if "l3" in of else len(ROWS))
+    assert len(configs) == {"fedkge-l3": 4, "fedkge-sa": 3}.get(of[:9], len(ROWS))
     assert [next(group) for _, group in groupby(configs)] == configs[:1]
 
 
