@@ -108,7 +108,8 @@ def test_the_settings_of_pfedeg(path: Path) -> None:
     assert (experiment.model.dim, config["model"]["margin"], trainer.lr) == (128, 10.0, 1e-3)
     assert (trainer.batch_size, trainer.negatives, trainer.epochs, trainer.sides) == (512, 256, 3, "tail")
     assert (trainer.loss, trainer.temperature, trainer.optimizer) == ("self-adversarial", 1.0, "adam")
-    assert config["evaluate"] == {"every": 5, "patience": 5, "rule": "drops", "sides": "tail"}
+    asked = {"every": 5, "patience": 5, "rule": "drops", "sides": "tail", "keep": "together"}
+    assert config["evaluate"] == asked
     assert config["model"]["name"] in path.stem
     assert config["data"]["name"].lower().replace("fb15k-237", "fb15k237") in path.stem
     if config["method"]["name"] == "pfedeg":

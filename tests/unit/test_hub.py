@@ -25,8 +25,14 @@ SITES = ("a", "b", "c")
 IDS = torch.tensor([0, 1])
 
 
-def hub(method: Method | None = None, rounds: int = 20, every: int = 100, **participation: Any) -> HubParty:
-    plan = Plan(rounds, every, Stopping(patience=2))
+def hub(
+    method: Method | None = None,
+    rounds: int = 20,
+    every: int = 100,
+    each: bool = False,
+    **participation: Any,
+) -> HubParty:
+    plan = Plan(rounds, every, Stopping(patience=2), each=each)
     widths = {Axis.ENTITY: 2, Axis.RELATION: 2}
     return HubParty(method or FedEP(), SITES, Float32(), Full(), widths, Participation(**participation), plan)
 
@@ -205,6 +211,18 @@ def test_sites_together_stop_by_the_mean_and_learn_which_round_was_best() -> Non
     assert at.phase == "done"
     assert (at.validation.stopping[TOGETHER].best_at, at.validation.stopping[TOGETHER].last_at) == (1, 3)
     assert next(event["mrr"] for event in events(at, "evaluate")) == pytest.approx(0.2)
+
+
+def test_sites_together_may_keep_each_its_own_best_round() -> None:
+    at = hub(every=1, each=True)
+    join(at)
+    validate(at, {"a": 0.1, "b": 0.2, "c": 0.3})
+    second = validate(at, {"a": 0.3, "b": 0.0, "c": 0.1})  # better for a, worse on the whole
+    assert [site for site, letter in second.items() if letter.note.get("best")] == ["a"]
+    third = validate(at, {"a": 0.0, "b": 0.21, "c": 0.1})
+    assert {letter.kind for letter in third.values()} == {"stop"}, "by the mean over all"
+    assert [site for site, letter in third.items() if letter.note.get("best")] == ["b"]
+    assert {site: one.best_at for site, one in at.validation.keeping.items()} == {"a": 2, "b": 3, "c": 1}
 
 
 def test_sites_alone_stop_each_by_its_own() -> None:

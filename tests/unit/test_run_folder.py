@@ -44,7 +44,8 @@ def test_configuration_is_complete_and_reads_back(tmp_path: Path) -> None:
     written = read_toml(folder.path / "config.toml")
     assert written["model"] == {"name": "transr", "dim": 4, "margin": 1.0, "epsilon": 2.0, "norm": 2}
     assert written["trainer"]["negatives"] == 256
-    assert written["evaluate"] == {"every": 5, "patience": 3, "rule": "patience", "sides": "both"}
+    usual = {"every": 5, "patience": 3, "rule": "patience", "sides": "both", "keep": "together"}
+    assert written["evaluate"] == usual
     assert written["data"] == {
         "path": "some/where",
         "ratio": "8:1:1",

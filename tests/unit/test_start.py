@@ -242,8 +242,11 @@ def test_what_came_is_kept_where_training_makes_it_worse(
     }
 
 
-def test_each_site_keeps_its_own_best(tmp_path: Path, before: Path) -> None:
-    summary = finished(tmp_path / "after", start=str(before), rounds=9, evaluate={"every": 1, "patience": 0})
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method["name"])
+def test_each_site_keeps_its_own_best(tmp_path: Path, before: Path, method: dict[str, Any]) -> None:
+    """Where sites stop together they may too: nobody's validation ends below what it came with."""
+    evaluate = {"every": 1, "patience": 0, "keep": "each"}
+    summary = finished(tmp_path / "after", method=method, start=str(before), rounds=9, evaluate=evaluate)
     found = journal(tmp_path / "after", "evaluate")
     assert [event["round"] for event in found] == list(range(10))
     for site, course in summary["courses"].items():

@@ -49,7 +49,7 @@ class HubParty:
         self.events: list[dict[str, Any]] = []
         self.lines: dict[str, Line] = {}
         self._memories: dict[str, dict[str, Tensor]] = {}  # of lines, until their sites have joined
-        self.validation = Validation(method, self.sites, plan.stopping)
+        self.validation = Validation(method, self.sites, plan.stopping, plan.each)
         self.round = 0  # the last that was closed, or is open
         self.phase = "join"
         self.taken: dict[str, int] = {}  # to be told: the round of a site's last upload if used, else 0

@@ -15,11 +15,16 @@ TOGETHER = ""  #: whose stopping it is where all sites stop at once; no site has
 
 
 class Validation:
-    """The hub's: metrics come in one by one, and are judged when all are heard or time is up."""
+    """The hub's: metrics come in one by one, and are judged when all are heard or time is up.
 
-    def __init__(self, method: Method, sites: Iterable[str], stopping: Stopping) -> None:
+    `each`: sites that stop together keep what is best for each of them all the same.
+    """
+
+    def __init__(self, method: Method, sites: Iterable[str], stopping: Stopping, each: bool = False) -> None:
         self.together = method.together
-        self.stopping = {name: deepcopy(stopping) for name in ([TOGETHER] if self.together else sites)}
+        own = {name: deepcopy(stopping) for name in sites}
+        self.stopping = {TOGETHER: deepcopy(stopping)} if self.together else own
+        self.keeping = own if each else self.stopping  # whose best is kept
         self.metrics: dict[str, dict[str, Any]] = {}  # site -> whose statements -> metrics, the latest
         self.views: dict[str, dict[str, Any]] = {view: {} for view in method.watches}  # the same of each
         self.best: dict[str, set[str]] = {}  # what a site measured last that is its best; it is not told yet
@@ -47,14 +52,14 @@ class Validation:
         return True
 
     def judge(self, round: int) -> tuple[float, dict[str, float]]:
-        """Stop together by the mean over all sites, weighed by their queries, or each by its own.
+        """Stop and keep by the mean over all sites, weighed by their queries, or each by its own.
 
         The MRR over all sites, and that of what else was validated.
         """
-        for name, stopping in self.stopping.items():
+        for name, stopping in (self.stopping | self.keeping).items():
             sites = self.measured if name == TOGETHER else self.measured & {name}
             of = self.metrics.keys() if name == TOGETHER else sites
-            if sites and (better := stopping.check(round, *self._mrr(of))):
+            if sites and (better := stopping.check(round, *self._mrr(of))) and name in self.keeping:
                 self.best |= {site: self.best.get(site, set()) | better for site in sites}
         return self._mrr(self.metrics)
 
@@ -75,11 +80,13 @@ class Validation:
                 "metrics": self.metrics,
                 "views": self.views,
                 "best": {site: sorted(views) for site, views in self.best.items()},
-                "stopping": {name: asdict(stopping) for name, stopping in self.stopping.items()},
+                "stopping": {name: asdict(one) for name, one in (self.stopping | self.keeping).items()},
             }
         )
 
     def load(self, plain: Mapping[str, Any]) -> None:
         self.metrics, self.views = deepcopy(plain["metrics"]), deepcopy(plain["views"])
         self.best = {site: set(views) for site, views in plain["best"].items()}
-        self.stopping = {name: Stopping(**values) for name, values in plain["stopping"].items()}
+        judged = {name: Stopping(**values) for name, values in plain["stopping"].items()}
+        self.stopping = {name: judged[name] for name in self.stopping}
+        self.keeping = {name: judged[name] for name in self.keeping}

@@ -171,8 +171,8 @@ class Run:
     @property
     def kept(self) -> dict[str, int]:
         """The round whose tables each site keeps: the first with the best validation, its own or of all."""
-        own = self.validation()
-        if self.method == ALONE:
+        own, keep = self.validation(), self.config.get("evaluate", {}).get("keep")
+        if self.method == ALONE or (self.method != POOLED and keep == "each"):
             return {site: max(sorted(own[site]), key=own[site].__getitem__) for site in own}
         best = max(sorted(self.validations), key=lambda number: self.validations[number].mrr, default=0)
         return dict.fromkeys(own, best)

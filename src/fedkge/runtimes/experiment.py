@@ -73,6 +73,7 @@ class Evaluate:
     patience: int = 3  #: validations without a new best before stopping; 0 never stops
     rule: Literal["patience", "drops"] = "patience"  #: drops: consecutive falls count instead
     sides: Literal["both", "head", "tail"] = "both"  #: whose questions decide, and are the headline on test
+    keep: Literal["together", "each"] = "together"  #: each: a site keeps the round that is best for itself
 
     def __post_init__(self) -> None:
         if self.every < 1 or self.patience < 0:

@@ -74,9 +74,15 @@ class Federated:
         self.stack_of = {name: stack for stack in self.stacks for name in stack.names}
         self.start = self._start(named or federation)
         self.sites = {name: self._site(stack, name) for name, stack in self.stack_of.items()}
-        stopping = Stopping(experiment.evaluate.patience, experiment.evaluate.rule)
-        warm = experiment.start is not None
-        plan = Plan(experiment.rounds, experiment.evaluate.every, stopping, experiment.seed, first=warm)
+        evaluate = experiment.evaluate
+        plan = Plan(
+            experiment.rounds,
+            evaluate.every,
+            Stopping(evaluate.patience, evaluate.rule),
+            experiment.seed,
+            each=evaluate.keep == "each",
+            first=experiment.start is not None,
+        )
         second = method.companion(experiment.embedding)
         widths = {axis: (second.model if second else experiment.embedding).width(axis) for axis in Axis}
         self.hub = HubParty(
@@ -267,9 +273,9 @@ class Federated:
         return by_side(self.ranks(split))
 
     def result(self) -> Result:
-        stopping = self.hub.validation.stopping
+        kept = self.hub.validation.keeping
         names = {TOGETHER: next(iter(self.members)) if len(self.members) == 1 else "federation"}
-        last = {name: (s.last_at, s.best_at, dict(s.beside_at)) for name, s in stopping.items()}
+        last = {name: (s.last_at, s.best_at, dict(s.beside_at)) for name, s in kept.items()}
         courses = {names.get(name, name): Course(*rounds) for name, rounds in last.items()}
         valid, ranks = self.measure(Split.VALID), self.ranks(Split.TEST)
         views = self._views()
