@@ -32,6 +32,20 @@ def test_a_run_goes_on_from_another(tmp_path: Path) -> None:
     assert again.exit_code == 0, again.output
 
 
+def test_sites_that_join_with_what_they_have_are_told_who_gains(tmp_path: Path) -> None:
+    """Also with another learning rate, and each keeping its own best: that is no mere sweep."""
+    options = ("method.name=fedep", "start=runs/tiny", "evaluate.keep=each", "trainer.lr=1e-4")
+    given = [word for option in options for word in ("--set", option)]
+    found = fedkge("run", "tiny.toml", "--out", tmp_path / "joined", *given)
+    assert found.exit_code == 0, found.output
+    before, after = summary_of(Path("runs/tiny")), summary_of(tmp_path / "joined")
+    for site, own in after["sites"].items():
+        assert own["metrics"]["valid"]["mrr"] >= before["sites"][site]["metrics"]["valid"]["mrr"]
+    told = fedkge("report", "runs/tiny", tmp_path / "joined", "--out", tmp_path / "report.html")
+    assert "Test MRR minus alone" in told.output
+    assert "fedep after single · lr=0.0001: " in told.output
+
+
 def test_seeds_go_on_from_seeds(tmp_path: Path) -> None:
     for out, start in (("first", ()), ("second", ("--set", f"start={tmp_path / 'first'}"))):
         found = fedkge("run", "tiny.toml", "--out", tmp_path / out, "--seeds", "0,1", *start)

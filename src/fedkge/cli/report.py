@@ -11,6 +11,8 @@ import typer
 from fedkge.cli.arguments import Reference
 from fedkge.cli.output import command, show
 
+COLUMNS = 6  #: experiments that fit side by side
+
 
 def report(
     runs: Annotated[
@@ -60,7 +62,8 @@ def report(
         keys = swept(loaded)
         metrics, points = metric_rows(loaded), sweep_rows(loaded) if keys else []
         sites = site_rows(loaded) if len(loaded) > 1 else own_rows(loaded[0])
-        beyond = against_alone(experiments(loaded))
+        groups = experiments(loaded)
+        beyond = against_alone(groups)
         warn(loaded)
         if as_json:
             found = {"report": str(page), "metrics": metrics, "sites": sites} | (
@@ -76,7 +79,7 @@ def report(
         show_tables(loaded)
         if len(loaded) == 1:
             show(readable(sites), False, "Each site")
-        elif not points:  # a column per point would not fit
+        elif len(groups) <= COLUMNS:
             show(beside_alone(sites), False, f"Test MRR of each site{brackets(sites)}")
             show_differences(loaded, beyond)
             for sentence in joining(loaded, beyond):

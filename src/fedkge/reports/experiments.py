@@ -9,7 +9,7 @@ from math import inf, isfinite
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from fedkge.reports.options import METHOD, SEED, START, flat, same, spoken, swept_keys
+from fedkge.reports.options import METHOD, SEED, START, chosen, flat, same, spoken, swept_keys
 from fedkge.reports.run import ALONE, POOLED, Run
 
 
@@ -102,7 +102,7 @@ def _labels(groups: Sequence[Sequence[Run]]) -> list[str]:
     keys = [key for key in swept_keys(first) if key not in (METHOD, START)]
     names = []
     for run in first:
-        options = flat(run.config)
+        options = chosen(run)
         own = [spoken(key, options[key], keys) for key in keys if key in options]
         names.append(" · ".join([run.approach, *own]))
     for more in (lambda run: run.name, lambda run: str(run.path)):

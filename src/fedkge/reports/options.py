@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from fedkge.reports.run import Run
+from fedkge.reports.run import ALONE, POOLED, Run
 
 SEED = "seed"
 METHOD = "method.name"
 START = "start"  #: with the method, how a run came to its tables
+KEEP = "evaluate.keep"  #: no choice where sites stop each for itself, or have one table
 MODE = "privacy.mode"  #: what its other options belong to, as those of other parts to their name
 
 
@@ -26,13 +27,19 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def chosen(run: Run) -> dict[str, Any]:
+    """A run's options, those that mean something to its method."""
+    idle = (KEEP,) if run.method in (ALONE, POOLED) else ()
+    return {key: value for key, value in flat(run.config).items() if key not in idle}
+
+
 def swept_keys(runs: Sequence[Run]) -> list[str]:
     """The keys in which runs differ by choice, in the order of their files; never the seed.
 
     An option of a named part (`model.margin`) is compared among runs with the same part (`model.name`): that
     TransE and RotatE have different margins is no sweep over margins. Privacy is known by its mode.
     """
-    tables = [flat(run.config) for run in runs]
+    tables = [chosen(run) for run in runs]
     keys = dict.fromkeys(key for table in tables for key in table)
     return [key for key in keys if key != SEED and _differs(key, tables)]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedkge.reports.details import Row, time_row
 from fedkge.reports.experiments import Experiment, experiments
-from fedkge.reports.options import METHOD, START, flat, same, spoken, swept_keys
+from fedkge.reports.options import METHOD, START, chosen, same, spoken, swept_keys
 from fedkge.reports.run import Run
 from fedkge.reports.tables import mean, told
 
@@ -22,8 +22,8 @@ def sweep_rows(runs: Sequence[Run]) -> list[Row]:
     several = any(len(group.runs) > 1 for group in groups)
     rows = []
     for group in groups:
-        options = flat(group.first.config)
-        row: Row = {key: options.get(key) for key in keys}
+        options = chosen(group.first)
+        row: Row = {key: group.approach if key == METHOD else options.get(key) for key in keys}
         row |= {"seeds": len(group.runs)} | told("mrr", group.test(), several)
         row |= told("hits@10", group.test("hits@10"), False)
         row |= {
@@ -48,11 +48,11 @@ def lines_of(key: str, groups: Sequence[Experiment], keys: Sequence[str]) -> dic
 
     A key whose values follow from `key`'s tells no lines apart.
     """
-    having = [group for group in groups if key in flat(group.first.config)]
+    having = [group for group in groups if key in chosen(group.first)]
     others = [other for other in keys if other != key and not _follows(other, key, having)]
     lines: dict[str, list[Experiment]] = {}
     for group in having:
-        options = flat(group.first.config)
+        options = chosen(group.first)
         own = [spoken(other, options[other], others) for other in others if other in options]
         lines.setdefault(" · ".join(own) or group.approach, []).append(group)
     return lines
@@ -62,6 +62,6 @@ def _follows(other: str, key: str, groups: Sequence[Experiment]) -> bool:
     """Whether `key`'s value decides `other`'s."""
     seen: dict[str, set[str]] = {}
     for group in groups:
-        options = flat(group.first.config)
+        options = chosen(group.first)
         seen.setdefault(same(options.get(key)), set()).add(same(options.get(other)))
     return all(len(values) == 1 for values in seen.values())
