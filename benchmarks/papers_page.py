@@ -152,12 +152,12 @@ def _paper(name: str, digits: int) -> Column:
 
 
 def _best_rounds(line: Line) -> str:
-    """Of a view that was validated too, its own."""
+    """Of a view that was validated too, its own; one that was not lies on one that was."""
     view = line.name.removeprefix(line.run["method"]).strip()
-    courses = {
-        name: course.get("best_rounds", {}).get(view, course["best_round"])
-        for name, course in line.run["courses"].items()
-    }
+    courses = {}
+    for name, course in line.run["courses"].items():
+        beside = course.get("best_rounds") if view else None
+        courses[name] = beside.get(view, max(beside.values())) if beside else course["best_round"]
     return ", ".join(str(at) if len(courses) == 1 else f"{name}: {at}" for name, at in courses.items())
 
 

@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from fedkge.graphs.graph import Split
+from fedkge.reports.html import write_report
 from fedkge.reports.load import load_run
+from fedkge.reports.reference import best as best_of
 from fedkge.runtimes.folder import RunFolder
 from fedkge.runtimes.inprocess import run
 from small_federations import assert_same, experiment, played, rows, small_federation
@@ -52,5 +54,22 @@ def test_reports_say_which_rounds_were_kept(tmp_path: Path, method: str) -> None
     assert found.kept == rounds
     assert len(set(rounds.values())) > 1
     best = [course["best_rounds"]["global"] for course in summary["courses"].values()]
-    assert found.kept_view("global") == max(best)
+    assert found.kept_rounds("global") == found.kept_rounds("hub") == set(best)
     assert len(set(best)) > 1
+    assert best_of(found) == pytest.approx(summary["metrics"]["valid"]["mrr"])
+    assert best_of(found) > max(validation.mrr for validation in found.validations.values())
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [("pfedeg", "the last of which a site keeps its tables"), ("fedlu", "of the tables kept at rounds ")],
+)
+def test_the_page_does_not_call_a_round_of_some_sites_that_of_all(
+    tmp_path: Path, method: str, words: str
+) -> None:
+    one = experiment(method={"name": method}, rounds=9, evaluate=EACH)
+    run(one, RunFolder.create(tmp_path / "run", one, resume=False), torch.device("cpu"), SITES)
+    found = load_run(tmp_path / "run")
+    assert len(found.kept_rounds()) > 1
+    write_report([found], tmp_path / "page.html")
+    assert words in (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedkge.reports.baseline import alone
 from fedkge.reports.experiments import experiments
 from fedkge.reports.load import load_runs
 from fedkge.reports.options import swept_keys
@@ -48,3 +49,36 @@ def test_whose_round_is_kept_is_no_choice_of_sites_alone_or_pooled(tmp_path: Pat
         "fedep · keep=together",
         "collective",
     ]
+
+
+def test_sites_are_compared_with_those_alone_that_are_trained_alike(tmp_path: Path) -> None:
+    """Whatever these say of a choice that is none to them."""
+    slow = write_run(tmp_path / "a", options=["trainer.lr=1e-5", "evaluate.keep='each'"])
+    right = write_run(tmp_path / "z", options=["evaluate.keep='together'"])
+    own = write_run(tmp_path / "m", "fedep", options=["evaluate.keep='each'"])
+    groups = experiments(load_runs([slow, right, own]))
+    (joined,) = (group for group in groups if group.approach == "fedep")
+    found = alone(joined, groups)
+    assert found is not None
+    assert found.first.path == right
+
+
+def test_seeds_of_before_there_was_a_choice_are_of_one_experiment(tmp_path: Path) -> None:
+    old = write_run(tmp_path / "old", "fedep", seed=0)
+    assert "keep" not in (old / "config.toml").read_text(encoding="utf-8")
+    new = write_run(tmp_path / "new", "fedep", seed=1, options=["evaluate.keep='together'"])
+    (group,) = experiments(load_runs([old, new]))
+    assert [run.seed for run in group.runs] == [0, 1]
+
+
+def test_points_say_what_they_go_on_from_and_how_far_they_were_to_go(tmp_path: Path) -> None:
+    options = {"first": [], "after": ["start='runs/single'"]}
+    runs = load_runs(
+        [
+            write_run(tmp_path / name, "fedep", options=[*own, f"rounds={rounds}"])
+            for name, own, rounds in (("first", options["first"], 60), ("after", options["after"], 70))
+        ]
+    )
+    assert swept(runs) == ["rounds", "method.name"]
+    found = [(row["method.name"], row["rounds"], row["trained"]) for row in sweep_rows(runs)]
+    assert found == [("fedep", 60, 55), ("fedep after single", 70, 55)]

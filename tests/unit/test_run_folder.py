@@ -197,3 +197,15 @@ def test_bad_experiments(config: dict[str, object], message: str) -> None:
 def test_evaluate_options() -> None:
     with pytest.raises(ConfigError, match=r"got 5, -1$"):
         Evaluate(patience=-1)
+
+
+def test_a_run_of_before_an_option_was_there_goes_on(tmp_path: Path) -> None:
+    """Its configuration has not the option: it had what is now its usual value."""
+    RunFolder.create(tmp_path / "run", EXPERIMENT, resume=False)
+    config = tmp_path / "run" / "config.toml"
+    lines = config.read_text(encoding="utf-8").splitlines()
+    config.write_text("\n".join(line for line in lines if not line.startswith("keep")), encoding="utf-8")
+    assert "keep" not in config.read_text(encoding="utf-8")
+    RunFolder.create(tmp_path / "run", EXPERIMENT, resume=True)
+    with pytest.raises(ConfigError, match="another experiment"):
+        RunFolder.create(tmp_path / "run", replace(EXPERIMENT, evaluate=Evaluate(keep="each")), resume=True)

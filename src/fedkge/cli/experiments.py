@@ -13,7 +13,6 @@ from fedkge.errors import ConfigError, suggest
 if TYPE_CHECKING:
     from fedkge.runtimes.experiment import Experiment
 
-#: Kept whole in a run's config.
 PATHS = (
     ("", "start"),
     ("data", "path"),
@@ -21,7 +20,7 @@ PATHS = (
     ("marks", "statements"),
     ("align", "entities"),
     ("align", "relations"),
-)  #: options that name files: part, key
+)  #: options that name files, part and key: kept whole in a run's config
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import typer
 from fedkge.cli.arguments import Reference
 from fedkge.cli.output import command, show
 
-COLUMNS = 6  #: experiments that fit side by side
+COLUMNS = 6  #: points of a sweep that fit side by side
 
 
 def report(
@@ -79,10 +79,10 @@ def report(
         show_tables(loaded)
         if len(loaded) == 1:
             show(readable(sites), False, "Each site")
-        elif len(groups) <= COLUMNS:
+        elif not points or len(groups) <= COLUMNS:
             show(beside_alone(sites), False, f"Test MRR of each site{brackets(sites)}")
             show_differences(loaded, beyond)
-            for sentence in joining(loaded, beyond):
-                print(sentence)
+        for sentence in joining(loaded, beyond):
+            print(sentence)
         show_reference(loaded, reference)
         print(f"report: {page}")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedkge.reports.experiments import Experiment, Spread
-from fedkge.reports.options import SEED, flat, same
+from fedkge.reports.options import SEED, chosen, same
 from fedkge.reports.run import ALONE, Run
 
 
@@ -32,7 +32,7 @@ def alone(experiment: Experiment, others: Sequence[Experiment]) -> Experiment | 
 
 def _differences(one: Run, other: Run) -> int:
     """In how many options two runs differ, their methods' own apart."""
-    a, b = flat(one.config), flat(other.config)
+    a, b = chosen(one), chosen(other)
     keys = [key for key in a.keys() | b.keys() if key != SEED and not key.startswith("method.")]
     return sum(same(a.get(key)) != same(b.get(key)) for key in keys)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence, Set
 from html import escape
 from math import isfinite, isnan, nan
 from typing import TypeAlias
@@ -64,12 +64,13 @@ def silent(note: Between) -> list[str]:
     return [site for site, row in zip(note.sites, note.values, strict=True) if all(map(isnan, row))]
 
 
-def _note(page: Canvas, name: str, course: Course, kept: Container[int], label: str) -> str:
-    """The map of the round whose tables were kept, or else of the last, and how it came about."""
-    shown = next((number for number in course if number in kept), max(course))
+def _note(page: Canvas, name: str, course: Course, kept: Set[int], label: str) -> str:
+    """The map of the round whose tables were kept, the last such, or else of the last; how it came about."""
+    shown = max(kept & course.keys(), default=max(course))
     note = course[shown]
     where = f"{label}: " if label else ""
-    which = f"round {shown}" + ", whose tables are kept" * (shown in kept)
+    told = ", whose tables are kept" if len(kept) == 1 else ", the last of which a site keeps its tables"
+    which = f"round {shown}" + told * (shown in kept)
     caption = f"{where}after {which}; each row's site towards each column's.{_blank(note)}"
     parts = []
     if len(note.sites) <= CELLS:

@@ -10,7 +10,7 @@ from fedkge.reports.experiments import Experiment
 from fedkge.reports.figure import Figure
 from fedkge.reports.lines import Line, Point, Scale, coloured, line_figure, small_figure
 from fedkge.reports.run import Curve, Curves, Run, side_note
-from fedkge.reports.views import LOCAL, kept_at
+from fedkge.reports.views import LOCAL
 
 LINES = 8  #: sites that get a line of their own in one plot; more are drawn as a mean with a band
 FACETS = 12  #: sites that get a small plot of their own when experiments are compared
@@ -37,7 +37,8 @@ def view_figure(groups: Sequence[Experiment]) -> Figure | None:
         names = dict.fromkeys(v for run in group.runs for one in run.validations.values() for v in one.views)
         for i, view in enumerate(["", *names] if names else []):
             found = [_view(run, view) for run in group.runs]
-            star = _star(found[0], kept_at(group.first, view)) if len(found) == 1 else None
+            kept = group.first.kept_rounds(view) if len(found) == 1 else ()
+            star = _star(found[0], *kept) if len(kept) == 1 else None
             label = f"{group.label}, {view or LOCAL}"
             curve = over_seeds(found, group.known_until)
             lines.append(Line(label, curve, group.colour, group.dash + i, star))

@@ -9,7 +9,7 @@ from math import inf, isfinite
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from fedkge.reports.options import METHOD, SEED, START, chosen, flat, same, spoken, swept_keys
+from fedkge.reports.options import METHOD, SEED, START, chosen, same, spoken, swept_keys
 from fedkge.reports.run import ALONE, POOLED, Run
 
 
@@ -78,7 +78,7 @@ def experiments(runs: Sequence[Run]) -> list[Experiment]:
     groups: dict[tuple[str, int], list[Run]] = {}
     times: Counter[tuple[str, int]] = Counter()
     for run in runs:
-        options = same({key: value for key, value in flat(run.config).items() if key != SEED})
+        options = same({key: value for key, value in chosen(run).items() if key != SEED})
         again = times[options, run.seed]
         times[options, run.seed] += 1
         groups.setdefault((options, again), []).append(run)

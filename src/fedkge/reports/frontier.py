@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from fedkge.reports.details import BUDGET, Row
 from fedkge.reports.experiments import Experiment, Spread, experiments
-from fedkge.reports.options import SEED, flat, same, spoken
+from fedkge.reports.options import SEED, chosen, flat, same, spoken
 from fedkge.reports.run import Run
 from fedkge.reports.tables import told
 
@@ -199,7 +199,7 @@ def rows_of(frontier: Frontier) -> list[Row]:
 def _fixed(group: Experiment) -> dict[str, Any]:
     """What is the same on all of a frontier; marks are looked at by themselves."""
     free = LEARNING | {SEED}
-    options = flat(group.first.config)
+    options = chosen(group.first)
     return {k: v for k, v in options.items() if k not in free and not k.startswith((PRIVACY, MARKS))}
 
 
@@ -222,7 +222,7 @@ def _by_marks(choices: Sequence[Choice]) -> list[list[Choice]]:
 
 def _labels(runs: Sequence[Run]) -> list[str]:
     """Method, model and data, and whatever else differs between frontiers; what privacy is about does not."""
-    options = [flat(run.config) for run in runs]
+    options = [chosen(run) for run in runs]
     shown = ("method.name", "model.name", "data.name", "data.path")
     keys = [
         key

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from fedkge.reports.run import ALONE, POOLED, Run
+from fedkge.reports.run import Run
 
 SEED = "seed"
 METHOD = "method.name"
@@ -28,9 +28,12 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def chosen(run: Run) -> dict[str, Any]:
-    """A run's options, those that mean something to its method."""
-    idle = (KEEP,) if run.method in (ALONE, POOLED) else ()
-    return {key: value for key, value in flat(run.config).items() if key not in idle}
+    """A run's options, those that mean something to its method, which is told with what it goes on from.
+
+    Runs of before there was a choice have kept one round for all.
+    """
+    options = {KEEP: "together", **flat(run.config), METHOD: run.approach}
+    return options if run.chooses_keep else {key: of for key, of in options.items() if key != KEEP}
 
 
 def swept_keys(runs: Sequence[Run]) -> list[str]:

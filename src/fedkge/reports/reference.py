@@ -11,7 +11,7 @@ from fedkge.errors import ConfigError, suggest
 from fedkge.reports.averages import mean_curve, validation
 from fedkge.reports.details import Row
 from fedkge.reports.experiments import Experiment, experiments, spread
-from fedkge.reports.run import ALONE, Curve, Run
+from fedkge.reports.run import Curve, Run
 from fedkge.reports.tables import mean
 
 LEVELS = {"99": 0.99, "98": 0.98}  #: shares of the reference's best validation MRR
@@ -33,8 +33,8 @@ Reached: TypeAlias = Cost | str | None  #: `NEVER`: the run ended below the leve
 
 
 def progress(run: Run) -> Curve:
-    """Round -> the best validation MRR so far, over all sites; where each is alone, of their own bests."""
-    if run.method == ALONE:
+    """Round -> the best validation MRR so far, over all sites; where each keeps its own, of their bests."""
+    if run.keeps_each:
         curves, queries = validation(run)
         return mean_curve({site: _so_far(curve) for site, curve in curves.items()}, queries)
     return _so_far({number: found.mrr for number, found in run.validations.items() if isfinite(found.mrr)})

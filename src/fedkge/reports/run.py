@@ -169,26 +169,40 @@ class Run:
         return curves
 
     @property
+    def chooses_keep(self) -> bool:
+        """Whether it is a choice whose best round is kept: not where sites stop alone, or have one table."""
+        return self.method not in (ALONE, POOLED)
+
+    @property
+    def keeps_each(self) -> bool:
+        """Whether every site keeps the round that is best for itself."""
+        asked = self.config.get("evaluate", {}).get("keep") == "each"
+        return self.method == ALONE or (self.chooses_keep and asked)
+
+    @property
     def kept(self) -> dict[str, int]:
         """The round whose tables each site keeps: the first with the best validation, its own or of all."""
-        own, keep = self.validation(), self.config.get("evaluate", {}).get("keep")
-        if self.method == ALONE or (self.method != POOLED and keep == "each"):
+        own = self.validation()
+        if self.keeps_each:
             return {site: max(sorted(own[site]), key=own[site].__getitem__) for site in own}
         best = max(sorted(self.validations), key=lambda number: self.validations[number].mrr, default=0)
         return dict.fromkeys(own, best)
 
-    def kept_view(self, view: str) -> int | None:
-        """The round whose tables another view is of: its own best one, where it is validated.
+    def kept_rounds(self, view: str = "") -> set[int]:
+        """The rounds whose tables are kept: one, unless each site keeps its own.
 
-        Where it is not, it lies on the tables of one that is, or else on those that the run is judged by.
+        Of another view, those in which it is best, where it is validated. Where it is not, it lies on the
+        tables of one that is, or else on those that the run is judged by.
         """
+        if not view:
+            return set(self.kept.values())
         if self.summary is None:
             rounds = [n for n in sorted(self.validations) if view in self.validations[n].views]
-            return max(rounds, key=lambda number: self.validations[number].views[view], default=None)
-        own: dict[str, int] = {}
-        for course in self.summary.get("courses", {}).values():
-            own |= {name: max(at, own.get(name, 0)) for name, at in course.get("best_rounds", {}).items()}
-        return own.get(view, max(own.values() or self.kept.values(), default=None))
+            best = max(rounds, key=lambda number: self.validations[number].views[view], default=None)
+            return set() if best is None else {best}
+        beside = [course.get("best_rounds", {}) for course in self.summary.get("courses", {}).values()]
+        own = {of[view] if view in of else max(of.values()) for of in beside if of}
+        return own or self.kept_rounds()
 
     @property
     def traffic(self) -> Traffic:

@@ -23,11 +23,11 @@ def sweep_rows(runs: Sequence[Run]) -> list[Row]:
     rows = []
     for group in groups:
         options = chosen(group.first)
-        row: Row = {key: group.approach if key == METHOD else options.get(key) for key in keys}
+        row: Row = {key: options.get(key) for key in keys}
         row |= {"seeds": len(group.runs)} | told("mrr", group.test(), several)
         row |= told("hits@10", group.test("hits@10"), False)
         row |= {
-            "rounds": mean(run.last_round for run in group.runs),
+            "trained" if "rounds" in keys else "rounds": mean(run.last_round for run in group.runs),
             "up_bytes": mean(run.traffic.up_bytes for run in group.runs),
             "down_bytes": mean(run.traffic.down_bytes for run in group.runs),
             "bytes": mean(run.traffic.bytes for run in group.runs),

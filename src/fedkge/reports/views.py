@@ -29,7 +29,7 @@ def view_rows(runs: Sequence[Run]) -> list[Row]:
 
 def kept_at(run: Run, view: str) -> int | None:
     """The round whose tables a view is of; the latest over sites. The empty one are the local tables."""
-    return run.kept_view(view) if view else max(run.kept.values(), default=None)
+    return max(run.kept_rounds(view), default=None)
 
 
 def has_views(runs: Iterable[Run]) -> bool:

@@ -13,7 +13,7 @@ from fedkge.reports.experiments import Experiment, experiments
 from fedkge.reports.markup import Column, count, share, table, words
 from fedkge.reports.run import Run
 from fedkge.reports.tables import views
-from fedkge.reports.views import LOCAL, has_views, kept_at, view_rows
+from fedkge.reports.views import LOCAL, has_views, view_rows
 
 WHOSE = "Where a method measures several tables, these are the local ones, which never leave their sites."
 
@@ -29,7 +29,8 @@ def by_table(runs: Sequence[Run]) -> str:
     if not rows:
         return ""
     first = [Column("run", "Run", words), Column("table", "Table", words, words=True)]
-    kept = replace(KEPT, note="the round whose tables these are: the best validated of its kind")
+    best = "the round whose tables these are: the best validated of its kind, the latest of any site"
+    kept = replace(KEPT, note=best)
     caption = "By table, over all sites, as above: the local tables of a site, and others that a method has."
     return table(rows, [*(first if len(experiments(runs)) > 1 else first[1:]), *METRICS, kept], caption)
 
@@ -41,10 +42,15 @@ def own_columns(run: Run) -> list[Column]:
         return [*METRICS, KEPT]
     local = [replace(column, title=f"{column.title}, {LOCAL}") for column in (METRICS[0], KEPT)]
     others = [
-        Column(f"{view}_mrr", f"MRR, {view}", share, f"of the tables kept at round {kept_at(run, view)}", 1)
+        Column(f"{view}_mrr", f"MRR, {view}", share, f"of the tables kept at {_rounds(run, view)}", 1)
         for view in names
     ]
     return [local[0], *METRICS[1:], local[1], *others]
+
+
+def _rounds(run: Run, view: str) -> str:
+    kept = run.kept_rounds(view)
+    return f"round {max(kept)}" if len(kept) == 1 else f"rounds {min(kept)} to {max(kept)}"
 
 
 def by_round(page: Canvas, groups: Sequence[Experiment], note: str) -> str:

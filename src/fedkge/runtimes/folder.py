@@ -72,7 +72,7 @@ class RunFolder:
             return False
         if not resume:
             raise ConfigError(f"{path}: holds a run already; choose another folder or give --resume")
-        if config.read_text(encoding="utf-8") != to_toml(experiment.config()):
+        if Experiment.parse(read_toml(config)).config() != experiment.config():
             raise ConfigError(f"{config}: another experiment; a run is resumed with the same options")
         return True
 
