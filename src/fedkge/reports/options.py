@@ -32,7 +32,8 @@ def chosen(run: Run) -> dict[str, Any]:
 
     Runs of before there was a choice have kept one round for all.
     """
-    options = {KEEP: "together", **flat(run.config), METHOD: run.approach}
+    options = flat(run.config) | {METHOD: run.approach}
+    options.setdefault(KEEP, "together")
     return options if run.chooses_keep else {key: of for key, of in options.items() if key != KEEP}
 
 
