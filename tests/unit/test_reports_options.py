@@ -72,13 +72,9 @@ def test_seeds_of_before_there_was_a_choice_are_of_one_experiment(tmp_path: Path
 
 
 def test_points_say_what_they_go_on_from_and_how_far_they_were_to_go(tmp_path: Path) -> None:
-    options = {"first": [], "after": ["start='runs/single'"]}
-    runs = load_runs(
-        [
-            write_run(tmp_path / name, "fedep", options=[*own, f"rounds={rounds}"])
-            for name, own, rounds in (("first", options["first"], 60), ("after", options["after"], 70))
-        ]
-    )
+    first = write_run(tmp_path / "first", "fedep", options=["rounds=60"])
+    after = write_run(tmp_path / "after", "fedep", options=["rounds=70", "start='runs/single'"])
+    runs = load_runs([first, after])
     assert swept(runs) == ["rounds", "method.name"]
     found = [(row["method.name"], row["rounds"], row["trained"]) for row in sweep_rows(runs)]
     assert found == [("fedep", 60, 55), ("fedep after single", 70, 55)]

@@ -131,16 +131,13 @@ def sweep(
     with command():
         from fedkge.cli.grid import by_grid
         from fedkge.cli.results import point_rows
-        from fedkge.reports.experiments import experiments
-        from fedkge.reports.options import flat
         from fedkge.reports.sweep import sweep_rows
 
         folder = out or Path("runs") / config.stem
         points = {folder / name: one for name, one in by_grid(config, set_, grid).items()}
         runs, page, failed = _trained(points, folder, seeds, device, resume, stacked=not no_stack)
         keys = [one.partition("=")[0].strip() for one in grid]
-        asked = [{key: flat(group.first.config).get(key) for key in keys} for group in experiments(runs)]
-        rows = [of | row for of, row in zip(asked, sweep_rows(runs), strict=True)]
+        rows = sweep_rows(runs, keys)
         if json:
             _print_json({"report": page, "points": rows})
         else:

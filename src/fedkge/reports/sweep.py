@@ -13,12 +13,13 @@ from fedkge.reports.tables import mean, told
 __all__ = ["lines_of", "sweep_rows", "swept", "swept_keys"]
 
 
-def sweep_rows(runs: Sequence[Run]) -> list[Row]:
+def sweep_rows(runs: Sequence[Run], asked: Sequence[str] = ()) -> list[Row]:
     """One row per grid point: the swept keys' values, test metrics over all sites, and what they took.
 
+    Keys that were `asked` for are there whether or not points differ in them.
     `mrr_std` is there when a point has several seeds; `bytes` is both directions; None is not known (yet).
     """
-    keys, groups = swept_keys(runs), experiments(runs)
+    keys, groups = dict.fromkeys((*asked, *swept_keys(runs))), experiments(runs)
     several = any(len(group.runs) > 1 for group in groups)
     rows = []
     for group in groups:
