@@ -3,8 +3,8 @@
     python benchmarks/papers.py runs/*/summary.json
 
 papers.json has the papers' rows, docs/results.json keeps what was taken from each run. Runs of FedS's
-protocol are given together with the `fedep` run of the same data, model and seed, in units of which they are
-told.
+protocol are told in units of the `fedep` run of the same data, model and seed: one that is given, or else the
+one that is kept.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from fedkge.errors import DataError, FedkgeError
-from fedkge.reports.experiments import experiments
 from fedkge.reports.load import load_runs
-from fedkge.reports.reference import each_reference_rows
+from fedkge.reports.reference import CONVERGED, LEVELS, SPENT, Cost, Unit, cost_row, unit
 from fedkge.reports.run import Run
 from fedkge.reports.tables import views
 from papers_page import page
@@ -51,24 +50,26 @@ def key_of(result: Mapping[str, Any], name: str | None = None) -> str:
     return "/".join(map(str, parts))
 
 
-def costs(given: Mapping[str, tuple[Run, Result]]) -> None:
+def costs(given: Mapping[str, tuple[Run, Result]], kept: Mapping[str, Result]) -> None:
     """Write into the results what their runs spent to converge, and to get as far as the reference."""
-    alike: dict[str, list[Run]] = {}
     for run, result in given.values():
-        alike.setdefault(key_of(result, REFERENCE), []).append(run)
-    of = {run.path: result for run, result in given.values()}
-    for reference, runs in alike.items():
-        if reference not in given:
-            names = ", ".join(run.path.name for run in runs)
-            raise DataError(f"{names}: told in units of {reference}, which is not there; give its folder too")
-        base = given[reference][0].path
-        groups = experiments(runs)
-        label = next(group.label for group in groups if group.first.path == base)
-        ordered = [run for group in groups for run in group.runs]
-        rows = {run.path: row for run, row in zip(ordered, each_reference_rows(runs, label), strict=True)}
-        for path, row in rows.items():
-            spent = {name: value for name, value in row.items() if name not in ("run", "seed")}
-            of[path]["spent"] = spent | {"reference_mrr": rows[base]["valid_mrr"]}
+        key = key_of(result, REFERENCE)
+        if key in given:
+            base = unit(given[key][0])
+        elif key in kept:
+            base = _kept_unit(kept[key]["spent"])
+        else:
+            what = f"told in units of {key}, which is not there"
+            raise DataError(f"{run.path.name}: {what}; give its folder too")
+        result["spent"] = cost_row(run, base) | {"reference_mrr": base.mrr}
+
+
+def _kept_unit(spent: Mapping[str, Any]) -> Unit:
+    levels = (CONVERGED, *LEVELS)
+    return Unit(
+        spent["valid_mrr"],
+        {level: Cost(*(spent[f"{SPENT[what]}@{level}"] for what in Cost._fields)) for level in levels},
+    )
 
 
 def check_references(results: Mapping[str, Result]) -> None:
@@ -94,7 +95,7 @@ def add(
         if key in given:
             raise DataError(f"{run.path.name}, {given[key][0].path.name}: both are {key}; give one of them")
         given[key] = run, result
-    costs({key: found for key, found in given.items() if found[1]["protocol"] == COSTED})
+    costs({key: found for key, found in given.items() if found[1]["protocol"] == COSTED}, results)
     found = {**results, **{key: result for key, (_, result) in given.items()}}
     check_references(found)
     return found

@@ -177,6 +177,7 @@ def test_costs_need_their_reference(papers: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"feds: told in units of feds-2024/.*/fedep/0, which is not there"):
         added(papers, first[1:])
     kept = added(papers, first)
+    assert added(papers, first[1:], added(papers, first[:1])) == kept
     again = preset_run(tmp_path / "again", fedep, level=0.31)
     with pytest.raises(DataError, match=r"transe/feds/0: told in units of a fedep run that was replaced"):
         added(papers, [again], kept)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from math import isfinite
 from typing import NamedTuple, TypeAlias
@@ -32,6 +32,13 @@ class Cost(NamedTuple):
 Reached: TypeAlias = Cost | str | None  #: `NEVER`: the run ended below the level; None: not known (yet)
 
 
+class Unit(NamedTuple):
+    """What a reference reached, and what it spent to get to each level: others are told in units of it."""
+
+    mrr: float | None  #: its best validation MRR
+    spent: Mapping[str, Reached]  #: by level
+
+
 def progress(run: Run) -> Curve:
     """Round -> the best validation MRR so far, over all sites; where each keeps its own, of their bests."""
     if run.keeps_each:
@@ -58,6 +65,25 @@ def reached(run: Run, level: float | None) -> Reached:
     if number is None:
         return NEVER if run.ended else None
     return Cost(number, run.sent("values").get(number, 0), run.sent("bytes").get(number, 0))
+
+
+def unit(run: Run) -> Unit:
+    """The run as a reference."""
+    return Unit(best(run), _spent(run, best(run)))
+
+
+def cost_row(run: Run, base: Unit | None) -> Row:
+    """What a run reached and spent, by itself and in units of a reference; see `reference_rows`."""
+    row: Row = {"valid_mrr": best(run)}
+    for level, own in _spent(run, base.mrr if base else None).items():
+        row |= _cells(level, own, base.spent[level] if base else None)
+    return row
+
+
+def _spent(run: Run, top: float | None) -> dict[str, Reached]:
+    """By level, of which those in per cent are shares of `top`."""
+    shares = {name: None if top is None else share * top for name, share in LEVELS.items()}
+    return {name: reached(run, level) for name, level in {CONVERGED: best(run), **shares}.items()}
 
 
 def reference_rows(runs: Sequence[Run], reference: str) -> list[Row]:
@@ -129,20 +155,13 @@ def _by_experiment(groups: Sequence[Experiment], reference: str) -> list[tuple[E
     found = []
     for group in groups:
         base = beside(group, bases)
-        same_seed = {run.seed: run for run in base.runs} if base else {}
-        found.append((group, [_row(group.label, run, same_seed.get(run.seed)) for run in group.runs]))
+        units = {run.seed: unit(run) for run in base.runs} if base else {}
+        found.append((group, [_row(group.label, run, units.get(run.seed)) for run in group.runs]))
     return found
 
 
-def _row(label: str, run: Run, base: Run | None) -> Row:
-    row: Row = {"run": label, "seed": run.seed, "valid_mrr": best(run)}
-    own, other = (reached(one, best(one)) if one else None for one in (run, base))
-    row |= _cells(CONVERGED, own, other)
-    top = best(base) if base else None
-    for name, share in LEVELS.items():
-        level = None if top is None else share * top
-        row |= _cells(name, reached(run, level), reached(base, level) if base else None)
-    return row
+def _row(label: str, run: Run, base: Unit | None) -> Row:
+    return {"run": label, "seed": run.seed, **cost_row(run, base)}
 
 
 def _cells(level: str, own: Reached, other: Reached) -> Row:

@@ -14,7 +14,7 @@ OWN = ""  #: the name of the value that is checked, among those watched beside i
 
 @dataclass
 class Stopping:
-    """Feed it one value per check; `best_at` is the check to keep, `done` says that it is enough."""
+    """Feed it one value per check; `best_at` is the check to keep, `done` says that it was enough once."""
 
     patience: int = 3  #: checks; 0 never stops
     rule: Literal["patience", "drops"] = "patience"  #: drops: consecutive falls, each below the last check
@@ -23,6 +23,7 @@ class Stopping:
     last: float = -inf
     last_at: int = -1
     bad: int = 0
+    done: bool = False
     beside: dict[str, float] = field(default_factory=dict)  #: the best of what else was watched, by name
     beside_at: dict[str, int] = field(default_factory=dict)
 
@@ -44,9 +45,6 @@ class Stopping:
             better.add(OWN)
         worse = not better if self.rule == "patience" else value < self.last
         self.bad = self.bad + 1 if worse else 0
+        self.done = self.done or 0 < self.patience <= self.bad
         self.last, self.last_at = value, at
         return better
-
-    @property
-    def done(self) -> bool:
-        return self.patience > 0 and self.bad >= self.patience
