@@ -289,6 +289,20 @@ def test_models() -> None:
         assert sorted(named) == list(MODELS)
 
 
+def test_layers() -> None:
+    """Those of CONTRIBUTING.md are those that import-linter checks."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    lines = re.findall(
+        r"^    (\w+(?:, \w+)*)(?:  .*)?$", text.split("## Layers")[1].split("## ")[0], re.MULTILINE
+    )
+    told = [name for line in lines for name in line.split(", ")]
+    (contract,) = settings["contracts"]
+    checked = [layer.removeprefix("fedkge.") for layer in reversed(contract["layers"])]
+    assert sorted(told[:4]) == sorted(checked[:4])
+    assert told[4:] == checked[4:]
+
+
 def test_named_data_sets() -> None:
     from fedkge.graphs.catalogue import DATASETS
 
