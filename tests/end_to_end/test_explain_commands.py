@@ -16,6 +16,7 @@ KINDS = {
     "methods": {"single", "collective", "fede", "fedep", "fedprox", "fedec", "fedr"},
     "models": {"transe", "rotate", "rescal"},
     "codecs": {"float32", "float16", "bfloat16", "int8"},
+    "selections": {"full", "topk", "moved"},
     "losses": {"self-adversarial", "margin", "logistic"},
     "optimizers": {"adam", "row-adam", "adagrad", "sgd"},
     "data": {"atlas", "fb15k-237", "ddb14-T5"},

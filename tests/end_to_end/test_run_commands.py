@@ -152,7 +152,10 @@ def test_resuming_over_other_data(tmp_path: Path) -> None:
     answer(*line, "--set", "rounds=2")
     with (tmp_path / "data" / "north" / "train.tsv").open("a") as file:
         file.write("somebody\ta\te1\n")
-    message = f"{tmp_path / 'run'}: the data of site 'north' has changed since the run"
+    message = (
+        f"{tmp_path / 'run'}: site 'north' has other statements or marks than the run was trained on; "
+        "expected the same files: restore them, or run anew"
+    )
     assert refused(*line, "--set", "rounds=2", "--resume") == message
     assert refused("evaluate", tmp_path / "run") == message
 

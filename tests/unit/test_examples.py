@@ -23,8 +23,8 @@ FEDS = sorted((*EXAMPLES.glob("feds-2024-*.toml"), *EXAMPLES.glob("fedkge-fb15k2
 PFEDEG = sorted(EXAMPLES.glob("pfedeg-2024-*.toml"))
 DPKGE = sorted(EXAMPLES.glob("dpkge-2022-*.toml"))
 FRONTIER = sorted(EXAMPLES.glob("fedkge-fb15k237-transe-privacy-*.toml"))
-METHOD_OF = {"fede": "fedep"}  # FedLU's name -> ours, where it is another
-ROWS = ("single", "collective", "fede", "fedprox", "fedec", "fedlu")
+METHOD_OF = {"svd": "fedep"}  # a codec's name
+ROWS = ("single", "collective", "fedep", "fedprox", "fedec", "fedlu")
 
 
 def subject(path: Path) -> str:
@@ -38,9 +38,7 @@ def test_examples_parse(path: Path) -> None:
     assert str(experiment.data).lower() in DATASETS
     *_, name = path.stem.split("-")
     if path not in (*DPKGE, *FRONTIER) and not path.stem.startswith("atlas"):
-        named = METHOD_OF if path in FEDLU else {"svd": "fedep"}  # a codec's name
-        expected = named.get(name, name)
-        assert METHODS.name_of(experiment.method) == expected
+        assert METHODS.name_of(experiment.method) == METHOD_OF.get(name, name)
 
 
 def test_there_is_a_preset_for_every_row() -> None:

@@ -8,7 +8,7 @@ import pytest
 from fedkge.errors import ConfigError, DataError, DataWarning
 from fedkge.graphs.files import graph_from_names, read_graph
 from fedkge.graphs.graph import Graph
-from fedkge.graphs.marks import forget, mark_relations, mark_share, mark_statements, read_relations
+from fedkge.graphs.marks import forget, mark_relations, mark_share, mark_statements, read_names
 from fedkge.graphs.prune import Pruned, prune
 
 
@@ -90,15 +90,15 @@ def test_a_share_of_nothing(federation):
 def test_relation_files(tmp_path):
     path = tmp_path / "relations.txt"
     path.write_text("has part\n\nknows\n")
-    assert read_relations(path) == ["has part", "knows"]
+    assert read_names(path) == ["has part", "knows"]
     path.write_text("\n")
-    with pytest.raises(DataError, match=r"relations\.txt: expected a relation per line"):
-        read_relations(path)
+    with pytest.raises(DataError, match=r"relations\.txt: expected a name per line"):
+        read_names(path)
     path.write_bytes(b"caf\xe9\n")
     with pytest.raises(DataError, match="not UTF-8 at byte 3"):
-        read_relations(path)
+        read_names(path)
     with pytest.raises(DataError, match="missing: No such file"):
-        read_relations(tmp_path / "missing")
+        read_names(tmp_path / "missing")
 
 
 def test_a_forget_set_leaves_every_name_in_train():

@@ -72,7 +72,7 @@ def test_a_preset_follows_its_own_protocol_alone(papers: ModuleType, preset: Pat
 
 
 def test_one_method_under_three_protocols_has_three_rows(papers: ModuleType, tmp_path: Path) -> None:
-    names = {"fedlu-2023": "fede", "feds-2024": "fedep", "pfedeg-2024": "fedep"}
+    names = {"fedlu-2023": "fedep", "feds-2024": "fedep", "pfedeg-2024": "fedep"}
     folders = [preset_run(tmp_path / key, f"{key}-fb15k237-r10-transe-{name}") for key, name in names.items()]
     assert list(added(papers, folders)) == [f"{key}/fb15k-237-R10/transe/fedep/0" for key in names]
 
@@ -105,7 +105,7 @@ def subject(result: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def test_an_unknown_run_is_refused(papers: ModuleType, tmp_path: Path) -> None:
-    preset = "fedlu-2023-fb15k237-c3-transe-fede"
+    preset = "fedlu-2023-fb15k237-c3-transe-fedep"
     other = preset_run(tmp_path / "other", preset, options=["trainer.batch_size=512"])
     with pytest.raises(DataError, match=r"fedlu-2023.* has trainer.batch_size 1024 and not 512;"):
         added(papers, [other])
@@ -114,14 +114,14 @@ def test_an_unknown_run_is_refused(papers: ModuleType, tmp_path: Path) -> None:
 
 
 def test_a_row_given_twice_is_refused(papers: ModuleType, tmp_path: Path) -> None:
-    preset = "fedlu-2023-fb15k237-c3-transe-fede"
+    preset = "fedlu-2023-fb15k237-c3-transe-fedep"
     folders = [preset_run(tmp_path / name, preset) for name in ("a", "b")]
     with pytest.raises(DataError, match=r"b, a: both are fedlu-2023/fb15k-237-C3/transe/fedep/0"):
         added(papers, folders)
 
 
 def test_a_run_that_goes_on_is_refused(papers: ModuleType, tmp_path: Path) -> None:
-    folder = preset_run(tmp_path / "run", "fedlu-2023-fb15k237-c3-transe-fede", ended=False)
+    folder = preset_run(tmp_path / "run", "fedlu-2023-fb15k237-c3-transe-fedep", ended=False)
     with pytest.raises(DataError, match="has no summary"):
         added(papers, [folder])
 
@@ -131,7 +131,7 @@ def test_a_run_that_goes_on_is_refused(papers: ModuleType, tmp_path: Path) -> No
 
 def test_pfedeg_is_judged_by_tails_and_the_others_by_both(papers: ModuleType, tmp_path: Path) -> None:
     tail = preset_run(tmp_path / "tail", "pfedeg-2024-fb15k237-r10-transe-fede")
-    both = preset_run(tmp_path / "both", "fedlu-2023-fb15k237-r10-transe-fede")
+    both = preset_run(tmp_path / "both", "fedlu-2023-fb15k237-r10-transe-fedep")
     results = added(papers, [tail, both])
     for folder, split, method, paper in (
         (tail, "test_tail", "fede", "40.50"),
@@ -143,7 +143,7 @@ def test_pfedeg_is_judged_by_tails_and_the_others_by_both(papers: ModuleType, tm
 
 
 def test_seeds_of_a_row_are_followed_by_their_mean(papers: ModuleType, tmp_path: Path) -> None:
-    preset = "fedlu-2023-fb15k237-c3-transe-fede"
+    preset = "fedlu-2023-fb15k237-c3-transe-fedep"
     results = added(papers, [preset_run(tmp_path / f"{seed}", preset, seed=seed) for seed in (2, 10)])
     for result, mrr in zip(results.values(), (0.30, 0.34), strict=True):
         result["metrics"]["fedep"]["mrr"] = mrr

@@ -199,7 +199,6 @@ def test_a_site_without_test_questions_has_no_number(
         ("config.toml", 'model = "transe"', "model.name is missing"),
         ("run.jsonl", None, "run.jsonl: no such file"),
         ("run.jsonl", '{"event": "round", "round": 1}', "run.jsonl: a 'round' event that cannot be read"),
-        ("run.jsonl", '{"event": "round", "course": "a"}', "an earlier fedkge wrote: run it again"),
         ("summary.json", "{", "summary.json: not JSON"),
         ("summary.json", "[]", "summary.json: cannot be read.*expected metrics.test.mrr"),
         ("summary.json", '{"metrics": {"test": {"mrr": 1}}}', "summary.json: cannot be read"),

@@ -63,14 +63,6 @@ def test_sites_are_compared_with_those_alone_that_are_trained_alike(tmp_path: Pa
     assert found.first.path == right
 
 
-def test_seeds_of_before_there_was_a_choice_are_of_one_experiment(tmp_path: Path) -> None:
-    old = write_run(tmp_path / "old", "fedep", seed=0)
-    assert "keep" not in (old / "config.toml").read_text(encoding="utf-8")
-    new = write_run(tmp_path / "new", "fedep", seed=1, options=["evaluate.keep='together'"])
-    (group,) = experiments(load_runs([old, new]))
-    assert [run.seed for run in group.runs] == [0, 1]
-
-
 def test_points_say_what_they_go_on_from_and_how_far_they_were_to_go(tmp_path: Path) -> None:
     first = write_run(tmp_path / "first", "fedep", options=["rounds=60"])
     after = write_run(tmp_path / "after", "fedep", options=["rounds=70", "start='runs/single'"])

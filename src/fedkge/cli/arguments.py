@@ -29,5 +29,8 @@ Reference = Annotated[
     ),
 ]
 View = Annotated[
-    str, typer.Option(help="Tables beside those that the run is measured by: FedLU's global or hub.")
+    str,
+    typer.Option(
+        help="Tables beside those that the run is measured by: FedLU's global or hub, FedE-KD's small."
+    ),
 ]

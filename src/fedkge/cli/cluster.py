@@ -65,7 +65,7 @@ def _rows(
     """The entities chosen, by the first run, and their rows in every run of each folder."""
     from fedkge.audits.clustering import chosen, rows_of
     from fedkge.errors import ConfigError
-    from fedkge.graphs.marks import read_relations
+    from fedkge.graphs.marks import read_names
     from fedkge.runtimes.folder import RunFolder
 
     names: list[str] | None = None
@@ -81,8 +81,8 @@ def _rows(
                 )
             tables, known, _ = folder.load_site(own)
             if names is None:
-                listed = None if entities is None else read_relations(entities)
-                names = chosen(folder.experiment().load()[own], relation, side, listed)
+                listed = None if entities is None else read_names(entities)
+                names = chosen(folder.data()[own], relation, side, listed)
             models[label].append(rows_of(names, known, tables.entities.numpy(), str(one)))
     return names or [], models
 

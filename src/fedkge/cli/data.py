@@ -201,13 +201,13 @@ def mark(
     with command(), destination(out, overwrite) as fresh:
         from fedkge.graphs.datasets import obtain
         from fedkge.graphs.files import read_graph
-        from fedkge.graphs.marks import mark_relations, mark_share, mark_statements, read_relations
+        from fedkge.graphs.marks import mark_relations, mark_share, mark_statements, read_names
 
         if sum(given is not None for given in (relations, statements, share)) != 1:
             raise ConfigError("expected one of --relations, --statements, --share: what is confidential?")
         federation = obtain(source, strict=strict)
         if relations is not None:
-            marked = mark_relations(federation, read_relations(relations))
+            marked = mark_relations(federation, read_names(relations))
         elif statements is not None:
             marked = mark_statements(federation, read_graph(statements))
         else:

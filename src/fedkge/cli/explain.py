@@ -19,6 +19,7 @@ KINDS = {
     "methods": "method",
     "models": "model",
     "codecs": "codec",
+    "selections": "select",
     "losses": "loss",
     "optimizers": "optimizer",
     "data": "data set",

@@ -31,7 +31,7 @@ def evaluate(
     by_relation: Annotated[bool, typer.Option(help="A row per relation.")] = False,
     classify: Annotated[bool, typer.Option(help="Triple classification instead of ranks.")] = False,
     keep_ranks: Annotated[
-        bool, typer.Option("--keep-ranks", help="Keep ranks of test in the run's folder, as runs do by now.")
+        bool, typer.Option("--keep-ranks", help="Keep ranks of test in the run's folder, as runs do.")
     ] = False,
     view: View = "",
     json: Json = False,
@@ -133,16 +133,13 @@ def embeddings(
 
 def _sites(run: Path, site: str | None = None, view: str = "") -> list[tuple[str, Tables, Graph]]:
     """The run's sites with their graphs, loaded from where the run had them."""
-    from fedkge.cli.training import check_data
     from fedkge.runtimes.folder import RunFolder
     from fedkge.training.confidential import marked
 
     folder = RunFolder.open(run)
     names = folder.summary()["sites"] if site is None else [site]
     tables = {name: folder.load_site(name, view)[0] for name in names}
-    experiment = folder.experiment()
-    federation = experiment.load()
-    check_data(run, federation)
+    experiment, federation = folder.experiment(), folder.data()
     return [
         (name, own, replace(federation[name], confidential=marked(federation[name], experiment.privacy)))
         for name, own in tables.items()

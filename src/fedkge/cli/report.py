@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedkge.cli.arguments import Reference
 from fedkge.cli.output import command, show
+
+if TYPE_CHECKING:
+    from fedkge.reports.details import Row
+    from fedkge.reports.run import Run
 
 COLUMNS = 6  #: points of a sweep that fit side by side
 
@@ -33,56 +38,75 @@ def report(
 ) -> None:
     """Show what runs found, and write a page that works offline."""
     with command():
-        from fedkge.cli.results import (
-            beside_alone,
-            brackets,
-            joining,
-            point_rows,
-            readable,
-            reference_json,
-            show_differences,
-            show_reference,
-            show_tables,
-            warn,
-        )
-        from fedkge.reports.experiments import experiments
+        from fedkge.cli.results import warn
         from fedkge.reports.html import write_report
         from fedkge.reports.load import load_runs
-        from fedkge.reports.paired import against_alone, paired_rows
-        from fedkge.reports.run import asked
-        from fedkge.reports.sweep import sweep_rows, swept
-        from fedkge.reports.tables import metric_rows, own_rows, site_rows
-        from fedkge.reports.views import view_rows
 
         loaded = load_runs(runs)
         page = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
         if page.is_dir():
             page /= "report.html"
         write_report(loaded, page, reference, tsne)
-        keys = swept(loaded)
-        metrics, points = metric_rows(loaded), sweep_rows(loaded) if keys else []
-        sites = site_rows(loaded) if len(loaded) > 1 else own_rows(loaded[0])
-        groups = experiments(loaded)
-        beyond = against_alone(groups)
         warn(loaded)
         if as_json:
-            found = {"report": str(page), "metrics": metrics, "sites": sites} | (
-                {"points": points} if points else {}
-            )
-            found |= {"tables": tables} if (tables := view_rows(loaded)) else {}
-            found |= {"paired": paired_rows(beyond)} if any(beyond.values()) else {}
-            found |= reference_json(loaded, reference)
+            found = {"report": str(page), **_found(loaded, reference)}
             print(json.dumps(found, indent=2, ensure_ascii=False))
-            return
-        title = f"Test metrics over all sites: filtered, {asked(loaded)}, realistic ties"
-        show(point_rows(points, keys) if points else readable(metrics), False, title)
-        show_tables(loaded)
-        if len(loaded) == 1:
-            show(readable(sites), False, "Each site")
-        elif not points or len(groups) <= COLUMNS:
-            show(beside_alone(sites), False, f"Test MRR of each site{brackets(sites)}")
-            show_differences(loaded, beyond)
-        for sentence in joining(loaded, beyond):
-            print(sentence)
-        show_reference(loaded, reference)
-        print(f"report: {page}")
+        else:
+            _show(loaded, reference)
+            print(f"report: {page}")
+
+
+def _found(runs: Sequence[Run], reference: str | None) -> dict[str, Any]:
+    """What `--json` prints; what there is nothing of is left out."""
+    from fedkge.cli.results import reference_json
+    from fedkge.reports.experiments import experiments
+    from fedkge.reports.paired import against_alone, paired_rows
+    from fedkge.reports.sweep import sweep_rows, swept
+    from fedkge.reports.tables import metric_rows
+    from fedkge.reports.views import view_rows
+
+    found = {"metrics": metric_rows(runs), "sites": _sites(runs)}
+    some = {
+        "points": sweep_rows(runs) if swept(runs) else [],
+        "tables": view_rows(runs),
+        "paired": paired_rows(against_alone(experiments(runs))),
+    }
+    return {**found, **{name: rows for name, rows in some.items() if rows}, **reference_json(runs, reference)}
+
+
+def _show(runs: Sequence[Run], reference: str | None) -> None:
+    from fedkge.cli.results import (
+        beside_alone,
+        brackets,
+        joining,
+        point_rows,
+        readable,
+        show_differences,
+        show_reference,
+        show_tables,
+    )
+    from fedkge.reports.experiments import experiments
+    from fedkge.reports.paired import against_alone
+    from fedkge.reports.run import asked
+    from fedkge.reports.sweep import sweep_rows, swept
+    from fedkge.reports.tables import metric_rows
+
+    keys, groups, sites = swept(runs), experiments(runs), _sites(runs)
+    beyond = against_alone(groups)
+    title = f"Test metrics over all sites: filtered, {asked(runs)}, realistic ties"
+    show(point_rows(sweep_rows(runs), keys) if keys else readable(metric_rows(runs)), False, title)
+    show_tables(runs)
+    if len(runs) == 1:
+        show(readable(sites), False, "Each site")
+    elif not keys or len(groups) <= COLUMNS:
+        show(beside_alone(sites), False, f"Test MRR of each site{brackets(sites)}")
+        show_differences(runs, beyond)
+    for sentence in joining(runs, beyond):
+        print(sentence)
+    show_reference(runs, reference)
+
+
+def _sites(runs: Sequence[Run]) -> list[Row]:
+    from fedkge.reports.tables import own_rows, site_rows
+
+    return site_rows(runs) if len(runs) > 1 else own_rows(runs[0])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fedkge.cli.progress import progress
-from fedkge.errors import ConfigError, DataError, DataWarning, FedkgeError
+from fedkge.errors import ConfigError, DataWarning, FedkgeError
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +34,7 @@ def train(
     _check_starts({f: experiment for f, experiment in experiments.items() if not begun[f]}, federations)
     done = {folder for folder in experiments if begun[folder] and (folder / "summary.json").exists()}
     for folder in done:
-        check_data(folder, federations[folder])
+        RunFolder.open(folder).check_data(federations[folder])
     if resume:
         _say_what_is_left(out, len(experiments), len(done), sum(begun.values()))
     first, *others = experiments.values()
@@ -61,17 +61,6 @@ def train(
     if len(failures) == len(experiments):
         raise typer.Exit(2)
     return failures
-
-
-def check_data(run: Path, federation: Federation) -> None:
-    """A finished run's sites must have the graphs that it was trained on."""
-    from fedkge.runtimes.folder import RunFolder
-
-    trained = RunFolder.open(run).summary()["sites"]
-    for site in sorted(trained.keys() | federation.keys()):
-        both = site in trained and site in federation
-        if not both or federation[site].digest() != trained[site]["digest"]:
-            raise DataError(f"{run}: the data of site {site!r} has changed since the run")
 
 
 def _begun(folder: Path, out: Path, experiment: Experiment, resume: bool) -> bool:

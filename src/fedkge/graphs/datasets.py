@@ -53,8 +53,8 @@ def folder(dataset: Dataset) -> Path:
         return own / dataset.name
     if not dataset.sources:
         raise DataError(
-            f"{dataset.name} has no public address; put it in a folder {dataset.name} and set FEDKGE_DATA "
-            "to the folder above (`fedkge data partition` makes federations like it)"
+            f"{dataset.name} is not downloaded; put it in a folder {dataset.name} and set FEDKGE_DATA to the "
+            "folder above (its paper's authors publish it; `fedkge data partition` makes federations like it)"
         )
     home = cache() / dataset.name
     if not home.is_dir():

@@ -21,7 +21,7 @@ from fedkge.graphs.subgraph import regrouped, renumbered
 from fedkge.randomness import generator
 
 
-def read_relations(path: Path) -> list[str]:
+def read_names(path: Path) -> list[str]:
     """The names in a file with one per line; empty lines are skipped."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -31,7 +31,7 @@ def read_relations(path: Path) -> list[str]:
         raise DataError(f"{path}: {error.strerror}") from None
     names = [line for line in lines if line.strip()]
     if not names:
-        raise DataError(f"{path}: expected a relation per line, found none")
+        raise DataError(f"{path}: expected a name per line, found none")
     return names
 
 

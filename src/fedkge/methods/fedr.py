@@ -1,4 +1,4 @@
-"""FedR (Zhang et al., Findings of EMNLP 2022): FedE on relation rows; entities stay private."""
+"""FedR (Zhang et al., Findings of EMNLP 2022): FedE on relation rows; entity rows stay at their site."""
 
 from __future__ import annotations
 

@@ -113,10 +113,10 @@ class Model(ABC):
 
 
 @dataclass(frozen=True)
-class Distance(Model):
-    """A model whose score is a margin minus a distance."""
+class Ranged(Model):
+    """A model whose first rows are uniform in a range."""
 
-    margin: float = 10.0  #: gamma: the score of a perfect match; also sets the range of the first rows
+    margin: float = 10.0  #: sets the range of the first rows, and nothing else
     epsilon: float = 2.0  #: first rows are uniform in +-(margin + epsilon) / dim (Sun et al., 2019)
 
     def __post_init__(self) -> None:
@@ -131,6 +131,13 @@ class Distance(Model):
     def initial(self, uniform: Tensor, axis: Axis) -> Tensor:
         return uniform.mul(2 * self.range).sub_(self.range)
 
+
+@dataclass(frozen=True)
+class Distance(Ranged):
+    """A model whose score is a margin minus a distance."""
+
+    margin: float = 10.0  #: gamma: the score of a perfect match; also sets the range of the first rows
+
     @property
     def offset(self) -> float | None:
         return self.margin
@@ -140,24 +147,12 @@ class Distance(Model):
 
 
 @dataclass(frozen=True)
-class Bilinear(Model):
-    """A model whose score is a product; the margin sets the range of the first rows and nothing else."""
-
-    margin: float = 10.0  #: first rows are uniform in +-(margin + epsilon) / dim
-    epsilon: float = 2.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (0 <= self.margin < inf and 0 < self.epsilon < inf):
-            raise ConfigError(f"margin, epsilon: expected >= 0 and > 0, got {self.margin}, {self.epsilon}")
+class Bilinear(Ranged):
+    """A model whose score is a product."""
 
     @property
     def similarity(self) -> Similarity:
         return Similarity.DOT
-
-    def initial(self, uniform: Tensor, axis: Axis) -> Tensor:
-        reach = (self.margin + self.epsilon) / self.dim
-        return uniform.mul(2 * reach).sub_(reach)
 
 
 def norm_similarity(norm: int) -> Similarity:
@@ -165,7 +160,7 @@ def norm_similarity(norm: int) -> Similarity:
     return Similarity.L1 if norm == 1 else Similarity.L2
 
 
-def xavier(uniform: Tensor, width: int) -> Tensor:
+def bordes_uniform(uniform: Tensor, width: int) -> Tensor:
     """Uniform in +-6 / sqrt(width), as Bordes et al. (2013) draw first rows."""
     return (2 * uniform - 1) * 6 / width**0.5
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedkge.graphs.graph import Axis
 from fedkge.kernels import Similarity
-from fedkge.models.base import MODELS, Distance, Side, norm_similarity, on_unit_sphere, xavier
+from fedkge.models.base import MODELS, Distance, Side, bordes_uniform, norm_similarity, on_unit_sphere
 
 
 @MODELS.register("transe")
@@ -34,7 +34,7 @@ class TransE(Distance):
     def initial(self, uniform: Tensor, axis: Axis) -> Tensor:
         if not self.classic:
             return super().initial(uniform, axis)
-        return on_unit_sphere(xavier(uniform, self.dim))
+        return on_unit_sphere(bordes_uniform(uniform, self.dim))
 
     def constrain(self, rows: Tensor, axis: Axis) -> Tensor | None:
         return on_unit_sphere(rows) if self.classic and axis is Axis.ENTITY else None

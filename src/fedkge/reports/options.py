@@ -28,12 +28,8 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def chosen(run: Run) -> dict[str, Any]:
-    """A run's options, those that mean something to its method, which is told with what it goes on from.
-
-    Runs of before there was a choice have kept one round for all.
-    """
+    """A run's options, those that mean something to its method, which is told with what it goes on from."""
     options = flat(run.config) | {METHOD: run.approach}
-    options.setdefault(KEEP, "together")
     return options if run.chooses_keep else {key: of for key, of in options.items() if key != KEEP}
 
 

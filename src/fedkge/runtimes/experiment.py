@@ -90,12 +90,12 @@ class Marks:
 
     def apply(self, federation: Federation, seed: int) -> Federation:
         from fedkge.graphs.files import read_graph
-        from fedkge.graphs.marks import mark_relations, mark_share, mark_statements, read_relations
+        from fedkge.graphs.marks import mark_relations, mark_share, mark_statements, read_names
 
         if self.share is not None:
             federation = mark_share(federation, self.share, seed)
         if self.relations is not None:
-            federation = mark_relations(federation, read_relations(self.relations))
+            federation = mark_relations(federation, read_names(self.relations))
         if self.statements is not None:
             federation = mark_statements(federation, read_graph(self.statements))
         return federation

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fedkge.errors import DataError, DataWarning
+from fedkge.errors import DataWarning
 from fedkge.evaluation import Ranks
 from fedkge.evaluation.checks import diverged
 from fedkge.exchange.rows import HUB, Envelope, under
@@ -248,9 +248,7 @@ class Federated:
             return
         tensors, state = saved
         self._resumed = True
-        for name in sorted(state["data"].keys() | self.data.keys()):
-            if state["data"].get(name) != self.data.get(name):
-                raise DataError(f"{self.folder.path}: the data of {name!r} has changed since the run")
+        self.folder.check_digests(state["data"], self.data)
         device = self.stacks[0].tables.device
         tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
         for number, (name, site) in enumerate(self.sites.items()):

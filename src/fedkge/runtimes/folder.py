@@ -17,7 +17,7 @@ from fedkge.config import read_toml, to_toml
 from fedkge.errors import ConfigError, DataError, FedkgeError, suggest
 from fedkge.evaluation import Ranks
 from fedkge.exports.files import load_embeddings, save_embeddings
-from fedkge.graphs.graph import Graph, Names
+from fedkge.graphs.graph import Federation, Graph, Names
 from fedkge.models import Side, Tables
 from fedkge.runtimes.experiment import Experiment
 from fedkge.runtimes.journal import Journal
@@ -184,6 +184,25 @@ class RunFolder:
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         write_whole(self.path / "summary.json", json.dumps(summary, indent=2).encode())
+
+    def data(self) -> Federation:
+        """The graphs that the finished run was trained on, from where it had them."""
+        federation = self.experiment().load()
+        self.check_data(federation)
+        return federation
+
+    def check_data(self, federation: Federation) -> None:
+        """An error if these are not the graphs that the finished run was trained on."""
+        trained = {site: of["digest"] for site, of in self.summary()["sites"].items()}
+        self.check_digests(trained, {site: graph.digest() for site, graph in federation.items()})
+
+    def check_digests(self, trained: Mapping[str, str], found: Mapping[str, str]) -> None:
+        for site in sorted(trained.keys() | found.keys()):
+            if trained.get(site) != found.get(site):
+                raise DataError(
+                    f"{self.path}: site {site!r} has other statements or marks than the run was trained on; "
+                    "expected the same files: restore them, or run anew"
+                )
 
     def summary(self) -> dict[str, Any]:
         path = self.path / "summary.json"

@@ -12,7 +12,7 @@ import torch
 import fedkge
 from fedkge.evaluation import Ranks, combined, metrics_by_side
 from fedkge.graphs.exposure import exposures
-from fedkge.graphs.graph import Axis, Federation
+from fedkge.graphs.graph import Axis, Federation, Graph
 from fedkge.graphs.overview import overview
 from fedkge.graphs.structure import structure
 from fedkge.graphs.unify import Unified, alignments
@@ -73,12 +73,10 @@ def summarise(
     seconds: float,
 ) -> dict[str, Any]:
     """Metrics are means over sites, weighted by their numbers of queries."""
-    trainer, shared = experiment.trainer, alignments(unified.federation)
     measured = {"valid": result.valid, "test": result.test}
     measured |= {f"test_{view}": found for view, found in result.views.items()}
+    shared, shares = alignments(unified.federation), experiment.method.shares
     overlap = overview(unified.federation).entity_overlap
-    shares = experiment.method.shares
-    given = ("epochs", "batch_size", "negatives", "sides", "lr")
     best_round = max(course.best_round for course in result.courses.values())
     return {
         "method": METHODS.name_of(experiment.method),
@@ -88,11 +86,7 @@ def summarise(
         "rounds": max(course.rounds for course in result.courses.values()),
         "best_round": best_round,
         "courses": {name: asdict(course) for name, course in result.courses.items()},
-        "budget": {"rounds": experiment.rounds, **{name: getattr(trainer, name) for name in given}}
-        | {
-            "dim": experiment.embedding.dim,
-            "participation": experiment.participation.fraction if shares else 1.0,
-        },
+        "budget": _budget(experiment),
         "seconds": {**result.seconds, "total": seconds},
         "device": device.type,
         "environment": environment(device),
@@ -104,13 +98,9 @@ def summarise(
         },
         "sites": {
             site: {
-                "triples": {str(split): len(triples) for split, triples in graph.splits().items()},
-                "entities": graph.n_entities,
-                "relations": graph.n_relations,
+                **_described(graph),
                 "shared": {str(a): len(shared[site][a][0]) if a in shares else 0 for a in Axis},
-                "digest": graph.digest(),
                 "traffic": total([result.traffic.sites[site]]),
-                "structure": structure(graph).plain(),
                 "metrics": {
                     f"{name}{of}": sites[site][side]
                     for name, sites in measured.items()
@@ -128,4 +118,26 @@ def summarise(
         "traffic": result.traffic.summary(),
         "converged": {"rounds": best_round, **result.traffic.until(best_round)},
         "privacy": [],
+    }
+
+
+def _budget(experiment: Experiment) -> dict[str, Any]:
+    """What a run may spend; those with the same can be compared."""
+    given = ("epochs", "batch_size", "negatives", "sides", "lr")
+    return {
+        "rounds": experiment.rounds,
+        **{name: getattr(experiment.trainer, name) for name in given},
+        "dim": experiment.embedding.dim,
+        "participation": experiment.participation.fraction if experiment.method.shares else 1.0,
+    }
+
+
+def _described(graph: Graph) -> dict[str, Any]:
+    """What a site has, in numbers."""
+    return {
+        "triples": {str(split): len(triples) for split, triples in graph.splits().items()},
+        "entities": graph.n_entities,
+        "relations": graph.n_relations,
+        "digest": graph.digest(),
+        "structure": structure(graph).plain(),
     }
