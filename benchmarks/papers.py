@@ -17,7 +17,7 @@ from typing import Any
 
 from fedkge.errors import DataError, FedkgeError
 from fedkge.reports.load import load_runs
-from fedkge.reports.reference import CONVERGED, LEVELS, SPENT, Cost, Unit, cost_row, unit
+from fedkge.reports.reference import CONVERGED, LEVELS, NEVER, RATIOS, SPENT, Cost, Unit, cost_row, unit
 from fedkge.reports.run import Run
 from fedkge.reports.tables import views
 from papers_page import page
@@ -62,6 +62,8 @@ def costs(given: Mapping[str, tuple[Run, Result]], kept: Mapping[str, Result]) -
             what = f"told in units of {key}, which is not there"
             raise DataError(f"{run.path.name}: {what}; give its folder too")
         result["spent"] = cost_row(run, base) | {"reference_mrr": base.mrr}
+        if result["spent"]["valid_mrr"] is None:
+            raise DataError(f"{run.path.name}: no validation in its run.jsonl; expected a whole journal")
 
 
 def _kept_unit(spent: Mapping[str, Any]) -> Unit:
@@ -76,8 +78,14 @@ def check_references(results: Mapping[str, Result]) -> None:
     """Results told in units of a run that was since replaced are stale."""
     for key, result in results.items():
         if "spent" in result:
-            unit = results[key_of(result, REFERENCE)]["spent"]["valid_mrr"]
-            if result["spent"]["reference_mrr"] != unit:
+            base, spent = _kept_unit(results[key_of(result, REFERENCE)]["spent"]), result["spent"]
+            ratios = {
+                (spent[f"{SPENT[what]}@{level}"], getattr(of, what)): spent[f"{RATIOS[what]}@{level}"]
+                for level, of in base.spent.items()
+                for what in Cost._fields
+            }
+            told = [ratio == own / unit for (own, unit), ratio in ratios.items() if own != NEVER and unit]
+            if spent["reference_mrr"] != base.mrr or not all(told):
                 raise DataError(
                     f"{key}: told in units of a {REFERENCE} run that was replaced; give its folder too"
                 )

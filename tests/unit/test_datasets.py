@@ -161,7 +161,7 @@ def test_own_data_that_are_not_there(monkeypatch, tmp_path):
 
 def test_federations_without_an_address():
     for name in ("fb15k-237-R3", "fb15k-237-R10", "fb15k-237-C3", "fb15k-237-C10", "ddb14-T5"):
-        with pytest.raises(DataError, match=f"{name} has no public address; .* set FEDKGE_DATA"):
+        with pytest.raises(DataError, match=f"{name} is not downloaded; .* set FEDKGE_DATA"):
             load(name)
 
 

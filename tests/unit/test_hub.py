@@ -220,23 +220,34 @@ def test_sites_together_may_keep_each_its_own_best_round() -> None:
     second = validate(at, {"a": 0.3, "b": 0.0, "c": 0.1})  # better for a, worse on the whole
     assert [site for site, letter in second.items() if letter.note.get("best")] == ["a"]
     third = validate(at, {"a": 0.0, "b": 0.21, "c": 0.1})
-    assert {letter.kind for letter in third.values()} == {"train"}, "a and b have gained of late"
+    assert {letter.kind for letter in third.values()} == {"train"}, "somebody has gained"
     assert [site for site, letter in third.items() if letter.note.get("best")] == ["b"]
-    validate(at, {"a": 0.0, "b": 0.0, "c": 0.4})  # had its two bad ones, and may gain all the same
+    validate(at, {"a": 0.2, "b": 0.2, "c": 0.1})
     fifth = validate(at, {"a": 0.0, "b": 0.0, "c": 0.0})
-    assert {letter.kind for letter in fifth.values()} == {"stop"}, "everyone has had two bad ones in a row"
-    assert {site: one.best_at for site, one in at.validation.stopping.items()} == {"a": 2, "b": 3, "c": 4}
+    assert {letter.kind for letter in fifth.values()} == {"stop"}, "twice in a row nobody has"
+    assert {site: one.best_at for site, one in at.validation.keeping.items()} == {"a": 2, "b": 3, "c": 1}
 
 
-def test_who_went_away_is_not_waited_for_where_each_keeps_its_own() -> None:
+@pytest.mark.parametrize("rule", ["patience", "drops"])
+def test_who_went_away_is_not_waited_for_where_each_keeps_its_own(rule: str) -> None:
     at = hub(every=1, each=True)
+    at.validation.stopping[TOGETHER].rule = rule
     join(at)
     validate(at, {"a": 0.1, "b": 0.2, "c": 0.3})
-    for _ in range(2):
-        assert validate(at, {"a": 0.1, "b": 0.1}) == {}
+    for mrr in (0.1, 0.05):
+        assert validate(at, {"a": mrr, "b": mrr}) == {}
         last = at.expire(at.round)
     assert {letter.kind for letter in last} == {"stop"}
-    assert at.validation.stopping["c"].best_at == 1
+    assert at.validation.keeping["c"].best_at == 1
+
+
+def test_sites_that_were_not_asked_do_not_end_it_where_each_keeps_its_own() -> None:
+    at = hub(every=1, each=True)
+    join(at)
+    mrr = dict.fromkeys(SITES, 0.1)
+    for turn in range(9):
+        mrr[SITES[turn % 3]] += 0.1  # the others measure what they measured before
+        assert {letter.kind for letter in validate(at, mrr).values()} == {"train"}
 
 
 def test_sites_alone_stop_each_by_its_own() -> None:

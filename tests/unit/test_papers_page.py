@@ -181,6 +181,9 @@ def test_costs_need_their_reference(papers: ModuleType, tmp_path: Path) -> None:
     again = preset_run(tmp_path / "again", fedep, level=0.31)
     with pytest.raises(DataError, match=r"transe/feds/0: told in units of a fedep run that was replaced"):
         added(papers, [again], kept)
+    wide = preset_run(tmp_path / "wide", fedep, width=50)  # as good, and sends less
+    with pytest.raises(DataError, match=r"transe/feds/0: told in units of a fedep run that was replaced"):
+        added(papers, [wide], kept)
 
 
 def test_the_page_is_what_its_numbers_give(papers: ModuleType) -> None:

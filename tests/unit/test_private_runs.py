@@ -300,7 +300,7 @@ def test_a_run_that_had_begun_is_not_removed(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "a", one, resume=False)
     run(one, folder, CPU, MARKED)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(DataError, match="the data of 'a' has changed"):
+    with pytest.raises(DataError, match="site 'a' has other statements or marks"):
         run(one, folder, CPU, mark_share(small_federation(), 0.6, 0))
     assert before.keys() == {path for path in tmp_path.rglob("*") if path.is_file()}
 

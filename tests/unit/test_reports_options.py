@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedkge.reports.baseline import alone
+from fedkge.reports.details import budget_rows
 from fedkge.reports.experiments import experiments
 from fedkge.reports.load import load_runs
 from fedkge.reports.options import swept_keys
@@ -41,6 +42,11 @@ def test_whose_round_is_kept_is_no_choice_of_sites_alone_or_pooled(tmp_path: Pat
     assert swept(runs) == []
     assert [group.label for group in experiments(runs)] == ["single", "fedep", "collective"]
     more = [*runs, *load_runs([write_run(tmp_path / "all", "fedep", options=["evaluate.keep='together'"])])]
+    told = [
+        [row["differs"] for row in budget_rows(experiments(of)) if row["option"] == "keep"]
+        for of in (runs, more)
+    ]
+    assert told == [[False], [True]], "it decides when a run ends, where it is a choice"
     assert swept(more) == ["method.name", "evaluate.keep"]
     assert [row["evaluate.keep"] for row in sweep_rows(more)] == [None, "each", "together", None]
     assert [group.label for group in experiments(more)] == [

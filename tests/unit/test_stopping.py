@@ -35,7 +35,7 @@ def test_rules(values: list[float], patience: int, rule: str) -> None:
         assert (OWN in stopping.check(at, value)) == (value > max(values[:at], default=-1))
         assert stopping.best == max(past)
         assert stopping.best_at == past.index(max(past))
-        assert stopping.done == any(enough(past[:n], patience) for n in range(len(past) + 1))
+        assert stopping.done == enough(past, patience)
 
 
 @given(VALUES, st.sampled_from(["patience", "drops"]))
@@ -48,15 +48,14 @@ def test_zero_never_stops(values: list[float], rule: str) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=12), st.integers(1, 4))
 def test_patience_lasts_while_anything_watched_improves(values: list[tuple[int, int]], patience: int) -> None:
-    stopping, done = Stopping(patience), False
+    stopping = Stopping(patience)
     for at, (value, other) in enumerate(values):
         better = stopping.check(at, value, {"other": other})
         pasts = ([v for v, _ in values[: at + 1]], [o for _, o in values[: at + 1]])
         for name, past in zip((OWN, "other"), pasts, strict=True):
             assert (name in better) == (past[-1] > max(past[:-1], default=-1))
         assert stopping.beside_at["other"] == pasts[1].index(max(pasts[1]))
-        done = done or all(out_of_patience(past, patience) for past in pasts)
-        assert stopping.done == done
+        assert stopping.done == all(out_of_patience(past, patience) for past in pasts)
 
 
 def test_a_tie_is_no_improvement() -> None:
@@ -79,3 +78,13 @@ def test_a_tie_is_no_drop() -> None:
 def test_negative_patience() -> None:
     with pytest.raises(ConfigError, match=r"^patience: expected at least 0, got -1$"):
         Stopping(-1)
+
+
+def test_a_fall_is_no_bad_check_while_something_else_gains() -> None:
+    stopping = Stopping(patience=2, rule="drops")
+    for at, (value, other, gained) in enumerate([(0.5, 0.1, False), (0.4, 0.2, False), (0.3, 0.1, True)]):
+        stopping.check(at, value, {"other": other}, gained)
+    assert stopping.bad == 0
+    stopping.check(3, 0.2, {"other": 0.1})
+    stopping.check(4, 0.1, {"other": 0.1})
+    assert stopping.done

@@ -67,7 +67,7 @@ class Plan:
     every: int = 5  #: rounds between validations
     stopping: Stopping = field(default_factory=Stopping)  #: as it is before the first validation
     seed: int = 0
-    each: bool = False  #: sites that stop together keep each its own best, and stop when all would have
+    each: bool = False  #: sites that stop together keep each its own best, and go on while any gains
     first: bool = False  #: validates before the first round too, as tables that were trained may be the best
 
     def validates(self, round: int) -> bool:

@@ -17,13 +17,14 @@ TOGETHER = ""  #: whose stopping it is where all sites stop at once; no site has
 class Validation:
     """The hub's: metrics come in one by one, and are judged when all are heard or time is up.
 
-    `each`: sites that stop together keep what is best for each of them, and stop when all would have stopped.
+    `each`: sites that stop together keep what is best for each of them, and go on while any of them gains.
     """
 
     def __init__(self, method: Method, sites: Iterable[str], stopping: Stopping, each: bool = False) -> None:
         self.together = method.together
-        whose = [TOGETHER] if self.together and not each else sites
-        self.stopping = {name: deepcopy(stopping) for name in whose}
+        own = {name: deepcopy(stopping) for name in sites}
+        self.stopping = {TOGETHER: deepcopy(stopping)} if self.together else own
+        self.keeping = own if each else self.stopping  # whose best is kept
         self.metrics: dict[str, dict[str, Any]] = {}  # site -> whose statements -> metrics, the latest
         self.views: dict[str, dict[str, Any]] = {view: {} for view in method.watches}  # the same of each
         self.best: dict[str, set[str]] = {}  # what a site measured last that is its best; it is not told yet
@@ -55,12 +56,14 @@ class Validation:
 
         The MRR over all sites, and that of what else was validated.
         """
-        standing = self.metrics.keys() if self.together else self.measured  # of who is absent, the last ones
-        for name, stopping in self.stopping.items() if self.measured else ():
-            sites = [site for site in standing if name in (TOGETHER, site)]
-            if sites and (better := stopping.check(round, *self._mrr(sites))):
-                now = self.measured.intersection(sites)
-                self.best |= {site: self.best.get(site, set()) | better for site in now}
+        gained = False  # somebody's own best
+        for name, stopping in (self.keeping | self.stopping).items():
+            sites = self.measured if name == TOGETHER else self.measured & {name}
+            of = self.metrics if name == TOGETHER else sites
+            better = sites and stopping.check(round, *self._mrr(of), gained=gained and name == TOGETHER)
+            if better and name in self.keeping:
+                self.best |= {site: self.best.get(site, set()) | better for site in sites}
+            gained = gained or bool(better)
         return self._mrr(self.metrics)
 
     def _mrr(self, sites: Collection[str]) -> tuple[float, dict[str, float]]:
@@ -71,10 +74,7 @@ class Validation:
         return {view: m for site in sorted(self.measured) for view, m in self.metrics[site].items()}
 
     def finished(self, site: str) -> bool:
-        """Who was never heard is not waited for."""
-        if not self.together:
-            return self.stopping[site].done
-        return self.begun and all(one.done for one in self.stopping.values() if one.last_at >= 0)
+        return self.stopping[TOGETHER if self.together else site].done
 
     def plain(self) -> dict[str, Any]:
         return deepcopy(
@@ -82,7 +82,7 @@ class Validation:
                 "metrics": self.metrics,
                 "views": self.views,
                 "best": {site: sorted(views) for site, views in self.best.items()},
-                "stopping": {name: asdict(one) for name, one in self.stopping.items()},
+                "stopping": {name: asdict(one) for name, one in (self.stopping | self.keeping).items()},
             }
         )
 
@@ -91,3 +91,4 @@ class Validation:
         self.best = {site: set(views) for site, views in plain["best"].items()}
         judged = {name: Stopping(**values) for name, values in plain["stopping"].items()}
         self.stopping = {name: judged[name] for name in self.stopping}
+        self.keeping = {name: judged[name] for name in self.keeping}

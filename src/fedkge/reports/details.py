@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fedkge.reports.experiments import Experiment
-from fedkge.reports.options import SEED, flat, valued
+from fedkge.reports.options import KEEP, SEED, chosen, flat, valued
 from fedkge.reports.run import ALONE, Run
 
 Row: TypeAlias = dict[str, Any]  #: None is not known (yet); beside `x`, `x_std` is its deviation over seeds
@@ -22,6 +22,7 @@ BUDGET = {  #: what decides how much a run may learn, and where a config has it
     "every": "evaluate.every",
     "patience": "evaluate.patience",
     "rule": "evaluate.rule",
+    "keep": KEEP,
 }
 AFTER = "after"  #: what was spent on the tables that a run began with
 SHARE = "share of rounds trained"  #: of those until a site's end
@@ -89,7 +90,7 @@ def time_row(run: Run) -> Row:
 
 def budget(run: Run) -> Row:
     """What the run was given to learn with, and how much of it sites have used."""
-    options = flat(run.config)
+    options = chosen(run)
     given = dict((run.summary or {}).get("budget", {}))
     found = {name: given.get(name, options.get(key)) for name, key in BUDGET.items()}
     found |= trained(run)
@@ -117,8 +118,12 @@ def _short(value: float) -> float:
 
 
 def budget_rows(groups: Sequence[Experiment]) -> list[Row]:
-    """The budget of each experiment; `differs` says that they disagree."""
-    return side_by_side(groups, budget)
+    """The budget of each experiment; `differs` says that they disagree, those that have a choice."""
+    rows = side_by_side(groups, budget)
+    for row in rows:
+        if BUDGET.get(row["option"]) == KEEP:
+            row["differs"] = len({row[group.label] for group in groups} - {None}) > 1
+    return rows
 
 
 def config_rows(groups: Sequence[Experiment]) -> list[Row]:

@@ -196,6 +196,8 @@ class Run:
         """
         if not view:
             return set(self.kept.values())
+        if self.summary is None and self.keeps_each:
+            return set()  # the journal has no MRR of a site's views
         if self.summary is None:
             rounds = [n for n in sorted(self.validations) if view in self.validations[n].views]
             best = max(rounds, key=lambda number: self.validations[number].views[view], default=None)

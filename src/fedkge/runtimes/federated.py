@@ -271,7 +271,7 @@ class Federated:
         return by_side(self.ranks(split))
 
     def result(self) -> Result:
-        kept = self.hub.validation.stopping
+        kept = self.hub.validation.keeping
         names = {TOGETHER: next(iter(self.members)) if len(self.members) == 1 else "federation"}
         last = {name: (s.last_at, s.best_at, dict(s.beside_at)) for name, s in kept.items()}
         courses = {names.get(name, name): Course(*rounds) for name, rounds in last.items()}

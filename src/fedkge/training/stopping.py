@@ -14,7 +14,7 @@ OWN = ""  #: the name of the value that is checked, among those watched beside i
 
 @dataclass
 class Stopping:
-    """Feed it one value per check; `best_at` is the check to keep, `done` says that it was enough once."""
+    """Feed it one value per check; `best_at` is the check to keep, `done` says that it is enough."""
 
     patience: int = 3  #: checks; 0 never stops
     rule: Literal["patience", "drops"] = "patience"  #: drops: consecutive falls, each below the last check
@@ -23,7 +23,6 @@ class Stopping:
     last: float = -inf
     last_at: int = -1
     bad: int = 0
-    done: bool = False
     beside: dict[str, float] = field(default_factory=dict)  #: the best of what else was watched, by name
     beside_at: dict[str, int] = field(default_factory=dict)
 
@@ -31,10 +30,12 @@ class Stopping:
         if self.patience < 0:
             raise ConfigError(f"patience: expected at least 0, got {self.patience}")
 
-    def check(self, at: int, value: float, beside: Mapping[str, float] | None = None) -> set[str]:
+    def check(
+        self, at: int, value: float, beside: Mapping[str, float] | None = None, gained: bool = False
+    ) -> set[str]:
         """Take the value of check `at`; what is the best so far, `OWN` being the value itself.
 
-        With patience, it is a bad check only if nothing that is watched beside it is at its best either.
+        It is no bad check if anything that is watched beside it is at its best, or something else `gained`.
         """
         found = beside or {}
         better = {name for name, other in found.items() if other > self.beside.get(name, -inf)}
@@ -43,8 +44,11 @@ class Stopping:
         if value > self.best:
             self.best, self.best_at = value, at
             better.add(OWN)
-        worse = not better if self.rule == "patience" else value < self.last
-        self.bad = self.bad + 1 if worse else 0
-        self.done = self.done or 0 < self.patience <= self.bad
+        worse = self.rule == "patience" or value < self.last
+        self.bad = self.bad + 1 if worse and not better and not gained else 0
         self.last, self.last_at = value, at
         return better
+
+    @property
+    def done(self) -> bool:
+        return self.patience > 0 and self.bad >= self.patience
