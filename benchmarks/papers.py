@@ -79,13 +79,13 @@ def check_references(results: Mapping[str, Result]) -> None:
     for key, result in results.items():
         if "spent" in result:
             base, spent = _kept_unit(results[key_of(result, REFERENCE)]["spent"]), result["spent"]
-            ratios = {
-                (spent[f"{SPENT[what]}@{level}"], getattr(of, what)): spent[f"{RATIOS[what]}@{level}"]
+            told = [
+                (spent[f"{RATIOS[what]}@{level}"], spent[f"{SPENT[what]}@{level}"], getattr(of, what))
                 for level, of in base.spent.items()
                 for what in Cost._fields
-            }
-            told = [ratio == own / unit for (own, unit), ratio in ratios.items() if own != NEVER and unit]
-            if spent["reference_mrr"] != base.mrr or not all(told):
+            ]
+            same = all(ratio == own / unit for ratio, own, unit in told if own != NEVER and unit)
+            if spent["reference_mrr"] != base.mrr or not same:
                 raise DataError(
                     f"{key}: told in units of a {REFERENCE} run that was replaced; give its folder too"
                 )
