@@ -138,6 +138,14 @@ def test_two_starts_are_told_apart_and_are_no_sweep(tmp_path: Path) -> None:
     assert sweep.swept(runs) == []
 
 
+def test_a_sweep_names_a_start_where_the_approach_does_not(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "single")
+    going_on(tmp_path / "b", FEDPROX, options=["trainer.lr=0.5"])
+    assert sweep.swept(load_runs([tmp_path])) == ["trainer.lr", "method.name"]
+    going_on(tmp_path / "c", {**FEDPROX, "run": "y/fedprox"}, options=["trainer.lr=0.5"])
+    assert set(sweep.swept(load_runs([tmp_path]))) == {"start", "trainer.lr", "method.name"}
+
+
 def test_a_reference_is_found_by_its_method_still(groups: dict[str, Experiment]) -> None:
     every = list(groups.values())
     assert references(every, "single") == [groups["single"]]

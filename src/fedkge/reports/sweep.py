@@ -19,7 +19,8 @@ def sweep_rows(runs: Sequence[Run], asked: Sequence[str] = ()) -> list[Row]:
     Keys that were `asked` for are there whether or not points differ in them.
     `mrr_std` is there when a point has several seeds; `bytes` is both directions; None is not known (yet).
     """
-    keys, groups = dict.fromkeys((*asked, *swept_keys(runs))), experiments(runs)
+    groups = experiments(runs)
+    keys = dict.fromkeys((*asked, *_telling(runs, groups)))
     several = any(len(group.runs) > 1 for group in groups)
     rows = []
     for group in groups:
@@ -40,8 +41,13 @@ def sweep_rows(runs: Sequence[Run], asked: Sequence[str] = ()) -> list[Row]:
 
 def swept(runs: Sequence[Run]) -> list[str]:
     """The keys to show as a sweep: a comparison of methods, and of what they go on from, is none."""
-    keys = swept_keys(runs)
+    keys = _telling(runs, experiments(runs))
     return keys if any(key not in (METHOD, START) for key in keys) else []
+
+
+def _telling(runs: Sequence[Run], groups: Sequence[Experiment]) -> list[str]:
+    """The swept keys; a start only where the approach does not tell it, as `single after fedep` may."""
+    return [key for key in swept_keys(runs) if key != START or not _follows(START, METHOD, groups)]
 
 
 def lines_of(key: str, groups: Sequence[Experiment], keys: Sequence[str]) -> dict[str, list[Experiment]]:
