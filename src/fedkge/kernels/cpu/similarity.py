@@ -17,6 +17,7 @@ from fedkge.kernels.cpu.prefetch import AHEAD, ask
 
 L1, L2, MODULUS, DOT = 0, 1, 2, 3
 TINY = np.float32(1.1754944e-38)  #: the least normal float32: quick roots of less are not finite
+CACHE = 1 << 20  #: bytes of candidates that are taken to be there still when they are read again
 BLOCK = 16  #: rows that all_scores keeps in the cache while the queries pass by
 
 
@@ -67,9 +68,8 @@ def _sign(x, e, g):
 
 @inline()
 def _turn(x, y, e, f, g):
-    """What g * d -|(x + iy) - (e + if)| multiplies the differences with; 0 at no or next to no distance."""
-    square = (x - e) * (x - e) + (y - f) * (y - f)
-    return -g / np.sqrt(square) if square >= TINY else type(g)(0)
+    """What g * d -|(x + iy) - (e + if)| multiplies the differences with; it is finite where these are 0."""
+    return -g / np.sqrt(TINY + (x - e) * (x - e) + (y - f) * (y - f))
 
 
 @inline()
@@ -120,14 +120,15 @@ def query_scores(kind, q, table, index, scores):  # [w], [e, w], [n], [n]
 
 
 @inline()
-def query_gradient(kind, q, table, index, scores, d_scores, out):
-    """`out` = the gradient of one query."""
+def query_gradient(kind, q, table, index, scores, d_scores, far, out):
+    """`out` = the gradient of one query; `far`: its candidates have to be asked for."""
     n = index.shape[0]
     g, rows = np.zeros(4, q.dtype), np.zeros(4, np.int64)
     out[:] = 0
     for start in range(0, n, 4):
-        for soon in range(start + AHEAD, start + AHEAD + 4):
-            ask(table, index[min(soon, n - 1)])
+        if far:
+            for soon in range(start + AHEAD, start + AHEAD + 4):
+                ask(table, index[min(soon, n - 1)])
         for k in range(4):
             j = min(start + k, n - 1)
             rows[k] = index[j]
@@ -144,17 +145,18 @@ def forward(kind, query, table, index, scores):  # [b, w], [e, w], [b, n], [b, n
 @parallel()
 def backward_query(kind, query, table, index, scores, d_scores, d_query):
     for i in numba.prange(index.shape[0]):
-        query_gradient(kind, query[i], table, index[i], scores[i], d_scores[i], d_query[i])
+        query_gradient(kind, query[i], table, index[i], scores[i], d_scores[i], True, d_query[i])
 
 
 @parallel()
 def contrast_rows(kind, query, table, index, margin, temperature, losses, scores, d_scores, d_query):
     """Scores, loss and the query's gradient, query by query: its candidates stay in the cache."""
+    far = index.shape[1] * table.strides[0] > CACHE
     for i in numba.prange(index.shape[0]):
         query_scores(kind, query[i], table, index[i], scores[i])
         d_scores[i] = scores[i] + margin
         losses[i] = contrast_one(d_scores[i], temperature)
-        query_gradient(kind, query[i], table, index[i], scores[i], d_scores[i], d_query[i])
+        query_gradient(kind, query[i], table, index[i], scores[i], d_scores[i], far, d_query[i])
 
 
 @inline()
