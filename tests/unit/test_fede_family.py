@@ -235,9 +235,12 @@ def test_the_ensemble_lies_between_own_and_aggregate(tmp_path: Path) -> None:
     torch.testing.assert_close(quarter, 0.75 * own + 0.25 * aggregate, rtol=1e-4, atol=1e-5)
 
 
-def test_fedprox_needs_an_optimizer_that_steps_every_row() -> None:
+@pytest.mark.parametrize(("name", "strength"), [("fedprox", "mu"), ("fedec", "mu"), ("pfedeg", "beta")])
+def test_a_penalty_needs_an_optimizer_that_steps_every_row(name: str, strength: str) -> None:
     with pytest.raises(ConfigError, match="row-adam steps touched rows alone"):
-        experiment(method={"name": "fedprox"}, trainer={"optimizer": "row-adam"})
+        experiment(method={"name": name}, trainer={"optimizer": "row-adam"})
+    without = experiment(method={"name": name, strength: 0.0}, trainer={"optimizer": "row-adam"})
+    assert not without.method.penalises
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,6 @@ class Method:
     """
 
     keeps: ClassVar[tuple[str, ...]] = ()  #: names of tables of the shape of each shared one, in `Site.kept`
-    penalises: ClassVar[str] = ""  #: the name of the kept rows that `penalty` compares with; none: no penalty
     averages: ClassVar[bool] = False  #: the hub tells means: of two owners, each learns the other's row
     together: ClassVar[bool] = True  #: all sites stop at one round; else each by its own validation
     watches: ClassVar[tuple[str, ...]] = ()  #: views that are validated too; one that improves counts
@@ -159,6 +158,11 @@ class Method:
     def shares(self) -> tuple[Axis, ...]:
         """Whose rows travel."""
         return ()
+
+    @property
+    def penalises(self) -> str:
+        """The name of the kept rows that `penalty` compares with; none: no penalty."""
+        return ""
 
     @property
     def counts(self) -> bool:

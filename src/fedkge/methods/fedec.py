@@ -32,7 +32,6 @@ class FedEC(FedEP):
     """
 
     keeps: ClassVar[tuple[str, ...]] = ("away",)  # unit(previous) - unit(received): l - g = e . away / |e|
-    penalises: ClassVar[str] = "away"
     mu: float = 0.3  #: weight of the contrast; 0 is FedEP
     temperature: float = 0.2
     ensemble: float = 0.0  #: weight of the hub's rows in the rows that are measured; 0: the site's own alone
@@ -43,6 +42,10 @@ class FedEC(FedEP):
                 "mu, temperature, ensemble: expected at least 0, above 0, and from 0 to 1, "
                 f"got {self.mu}, {self.temperature}, {self.ensemble}"
             )
+
+    @property
+    def penalises(self) -> str:
+        return "away" if self.mu else ""
 
     def adopt(self, site: Site, answer: Update) -> None:
         for axis in self.shares:

@@ -31,7 +31,7 @@ class FedLU(FedEP):
     the first divergence moves the local rows alone and the second the global ones. Both tables score with one
     relation table, which learns by the scores of both; in the paper and its code by the local ones alone,
     which the global rows then follow badly (docs/methods.md has figures). The hub averages the shared rows of
-    the global tables, as FedE does, and never touches the local ones.
+    the global tables, as FedE does, and never touches the local entities.
 
     Measured and validated is the local table; reported beside it are the global one as it is after the site's
     own training (`test_global`, the paper's "global") and with the hub's answer laid over it (`test_hub`,

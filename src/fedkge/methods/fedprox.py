@@ -28,13 +28,16 @@ class FedProx(FedEP):
     """
 
     keeps: ClassVar[tuple[str, ...]] = ("anchor",)
-    penalises: ClassVar[str] = "anchor"
     mu: float = 0.001  #: strength of the pull; 0 is FedEP
     squared: bool = True  #: false: the norm itself, as FedLU's paper writes it
 
     def __post_init__(self) -> None:
         if not self.mu >= 0:
             raise ConfigError(f"mu: expected at least 0, got {self.mu}")
+
+    @property
+    def penalises(self) -> str:
+        return "anchor" if self.mu else ""
 
     def adopt(self, site: Site, answer: Update) -> None:
         super().adopt(site, answer)

@@ -51,7 +51,6 @@ class PFedEG(Method):
 
     averages: ClassVar[bool] = True
     keeps: ClassVar[tuple[str, ...]] = ("knowledge",)
-    penalises: ClassVar[str] = "knowledge"
     affinity: Literal["cosine", "cosine-mean", "jaccard", "uniform"] = "cosine"  #: whom a site hears how much
     p: float = 0.7  #: weight of what the hub says in a site's knowledge; 0: the site's own rows
     beta: float = 0.003  #: strength of the pull towards the knowledge; 0: none, the paper's _Init
@@ -63,6 +62,10 @@ class PFedEG(Method):
             raise ConfigError(f"p: expected a number from 0 to 1, got {self.p}")
         if not 0 <= self.beta < inf:
             raise ConfigError(f"beta: expected a finite number of at least 0, got {self.beta}")
+
+    @property
+    def penalises(self) -> str:
+        return "knowledge" if self.beta else ""
 
     @property
     def shares(self) -> tuple[Axis, ...]:
