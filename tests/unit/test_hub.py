@@ -126,8 +126,19 @@ def test_it_gives_up_when_the_quorum_is_never_reached() -> None:
     join(at)
     for _ in range(VOID - 1):
         assert at.expire(at.round)
-    with pytest.raises(FedkgeError, match="0 of 3 sites answered, 3 were needed"):
+    with pytest.raises(FedkgeError, match="0 of 3 sites answered, 3 were needed") as raised:
         at.expire(at.round)
+    assert str(raised.value).endswith("in a row; lower participation.quorum")
+
+
+def test_it_says_why_when_it_gives_up_on_refused_answers() -> None:
+    at = hub(rounds=100)
+    join(at)
+    nonsense = [Envelope(s, HUB, "upload", n, BAD["nan"]) for n in range(1, VOID + 1) for s in SITES]
+    for letter in nonsense[:-1]:
+        at.receive(letter)
+    with pytest.raises(FedkgeError, match="a was refused: entity rows: numbers that are infinite or NaN"):
+        at.receive(nonsense[-1])
 
 
 BAD = {

@@ -80,7 +80,15 @@ def test_rounds_that_came_to_nothing_are_said(tmp_path: Path) -> None:
     events = [json.loads(line) for line in lines]
     events[1:4] = [event | {"void": True} for event in events[1:4]]
     (folder / "run.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-    assert "fede: 3 of 55 rounds came to nothing" in notices(experiments([load_run(folder)]))
+    said = notices(experiments([load_run(folder)]))
+    assert "fede: 3 of 55 rounds came to nothing, because fewer sites answered than the quorum" in said
+    events[2]["refused"] = {"airline": "a number of 1e+12"}
+    (folder / "run.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    said = notices(experiments([load_run(folder)]))
+    assert (
+        "because answers were refused and fewer were left than the quorum asks for: a number of 1e+12."
+        in said
+    )
 
 
 def test_the_sites_rows_add_up(partial: Path) -> None:

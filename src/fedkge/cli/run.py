@@ -32,7 +32,7 @@ def run(
     """Train an experiment and measure it; everything it made goes into one folder."""
     with command():
         from fedkge.cli.experiments import one
-        from fedkge.cli.results import readable, sent, show_tables
+        from fedkge.cli.results import readable, sent, show_tables, warn
         from fedkge.reports.seeds import seed_rows
         from fedkge.reports.tables import views
 
@@ -41,6 +41,7 @@ def run(
             {folder: one(config, set_)}, folder, seeds, device, resume, stacked=not no_stack
         )
         rows = seed_rows(runs)
+        warn(runs)
         if json:
             summaries = [found.summary for found in runs]
             _print_json(summaries if seeds is None else {"report": page, "sites": rows, "runs": summaries})

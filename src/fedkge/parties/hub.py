@@ -212,9 +212,11 @@ class HubParty:
     def _give_up(self) -> list[Envelope]:
         self.void += 1
         if self.void >= VOID:
+            refused = "; ".join(f"{site} was refused: {why}" for site, why in list(self._refused.items())[:3])
             raise FedkgeError(
                 f"round {self.round}: {len(self._inbox)} of {len(self._asked)} sites answered, "
-                f"{self._needed} were needed, for the {VOID}th time in a row; lower participation.quorum"
+                f"{self._needed} were needed, for the {VOID}th time in a row; "
+                f"{refused or 'lower participation.quorum'}"
             )
         self.taken |= self.news | dict.fromkeys(self._inbox, 0)
         self.news = {}

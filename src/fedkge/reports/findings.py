@@ -184,11 +184,14 @@ def _own_notices(group: Experiment) -> list[str]:
                 f"{name} has not ended: round {run.last_round} of at most {most} so far, no test results. "
                 f"`fedkge run --resume` goes on with it."
             )
-        void = sum(done.void for done in run.rounds.values())
+        void = [done for done in run.rounds.values() if done.void]
         if void:
+            reason = next((why for done in void for why in done.refused.values()), None)
             texts.append(
-                f"{name}: {void} of {len(run.rounds)} rounds came to nothing, because fewer sites answered "
-                "than the quorum asks for."
+                f"{name}: {len(void)} of {len(run.rounds)} rounds came to nothing, because "
+                + ("fewer sites answered" if reason is None else "answers were refused and fewer were left")
+                + " than the quorum asks for"
+                + ("." if reason is None else f": {reason}.")
             )
         bad = [site for site, curve in run.losses.items() if not all(map(isfinite, curve.values()))]
         if bad:
