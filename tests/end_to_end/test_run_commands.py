@@ -33,6 +33,8 @@ pytestmark = pytest.mark.usefixtures("here")
 
 # run
 
+RISING = "warning: Best at the last validation of the last round: single; more rounds may do better.\n"
+
 
 def test_run(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0, done.stderr
@@ -58,9 +60,7 @@ def test_run(done: subprocess.CompletedProcess[str]) -> None:
 
 
 def test_output_that_is_no_terminal_has_no_progress_bar(done: subprocess.CompletedProcess[str]) -> None:
-    assert done.stderr == (
-        "warning: Best at the last validation of the last round: single; more rounds may do better.\n"
-    )
+    assert done.stderr == RISING
     assert "\r" not in done.stdout
     assert "\x1b" not in done.stdout
 
@@ -165,7 +165,7 @@ def test_resuming_over_other_data(tmp_path: Path) -> None:
 def test_nothing_to_resume(tmp_path: Path) -> None:
     found = fedkge("run", "tiny.toml", "--out", tmp_path / "run", "--set", "rounds=1", "--resume")
     assert found.exit_code == 0, found.output
-    assert found.stderr.startswith(f"note: {tmp_path / 'run'}: nothing to resume, a new run\n")
+    assert found.stderr == f"note: {tmp_path / 'run'}: nothing to resume, a new run\n{RISING}"
 
 
 # Sites together, and seeds

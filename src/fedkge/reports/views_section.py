@@ -15,7 +15,7 @@ from fedkge.reports.run import Run
 from fedkge.reports.tables import views
 from fedkge.reports.views import LOCAL, has_views, view_rows
 
-WHOSE = "Where there are several tables, these are the local ones: their entities never leave their sites."
+WHOSE = "Where there are several tables, these are the local ones: their entity rows are not sent."
 
 
 def whose(runs: Iterable[Run]) -> str:
