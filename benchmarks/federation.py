@@ -106,14 +106,14 @@ def whole(device: torch.device, rounds: int, graphs: Federation, method: str) ->
     report(f"{kind}overhead{of}", ratio=share, rounds=rounds)
 
 
-def thousand_sites(device: torch.device, sites: int = 1000, statements: int = 100) -> None:
+def thousand_sites(device: torch.device, sites: int = 1000, count: int = 100) -> None:
     """One round of many small sites, everything but loading and results."""
     random = np.random.default_rng(0)
     graphs = {}
     for number in range(sites):
         chosen = random.choice(20_000, 60, replace=False)
-        triples = np.unique(random.integers(0, [60, 5, 60], (2 * statements, 3)), axis=0)
-        parts = np.split(random.permutation(triples)[: statements + 10], [statements, statements + 5])
+        triples = np.unique(random.integers(0, [60, 5, 60], (2 * count, 3)), axis=0)
+        parts = np.split(random.permutation(triples)[: count + 10], [count, count + 5])
         entities = Names([f"e{i}" for i in chosen])
         graphs[f"site {number}"] = Graph(entities, Names([f"r{i}" for i in range(5)], Axis.RELATION), *parts)
     config = {

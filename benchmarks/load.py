@@ -2,7 +2,7 @@
 
     python benchmarks/load.py --triples 10000000
 
-Names look like `entity/1234567`; there are 0.15 entities per statement and 500 relations. One statement in
+Names look like `entity/1234567`; there are 0.15 entities per triple and 500 relations. One triple in
 1,000 stands twice, so that dropping duplicates is part of the measurement.
 """
 

@@ -94,7 +94,7 @@ def plain(setting: Setting, graph: Graph, device: str) -> Callable[[], float]:
 
 
 def strict(setting: Setting, graph: Graph, device: str, folder: Path) -> Callable[[], float]:
-    """The same of strict steps alone: every statement is taken for confidential that is."""
+    """The same of strict steps alone: every triple is taken for confidential that is."""
     assert graph.confidential is not None
     cadence = Cadence.of(setting.trainer, STRICT, int(graph.confidential.sum()))
     spending = Spending(Ledger(folder / f"{len(list(folder.iterdir()))}.jsonl"), "all")
@@ -141,7 +141,7 @@ def steps(graph: Graph, device: str) -> dict[str, float]:
 
 
 def random_graph(entities: int) -> Graph:
-    """As many statements, whatever the number of entities; half of them are confidential."""
+    """As many triples, whatever the number of entities; half of them are confidential."""
     random = np.random.default_rng(0)
     train = random.integers(0, [entities, 10, entities], (220_000, 3))
     names = Names([str(i) for i in range(entities)]), Names([str(i) for i in range(10)], Axis.RELATION)

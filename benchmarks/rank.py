@@ -1,10 +1,10 @@
-"""How fast a site's test statements are ranked, beside PyKEEN's evaluator: one JSON line per model.
+"""How fast a site's test triples are ranked, beside PyKEEN's evaluator: one JSON line per model.
 
     FEDKGE_DATA=... python benchmarks/rank.py --model transe --model rotate --model complex
 
 Both rank heads and tails, filtered, with the same random rows on the CPU, in this process, one after the
-other. We rank every test statement. PyKEEN ranks the first `pykeen_triples` of them, with batches of 32 (its
-own choice on a CPU) and of 256; the faster one counts, scaled to all statements. Its RotatE takes another
+other. We rank every test triple. PyKEEN ranks the first `pykeen_triples` of them, with batches of 32 (its
+own choice on a CPU) and of 256; the faster one counts, scaled to all triples. Its RotatE takes another
 norm than ours (see `fedkge.exports.moduli`) and is measured as it comes. The others must agree with us on
 the MRR.
 """
@@ -34,7 +34,7 @@ BATCHES = (32, 256)
 
 
 def ours(tables: Tables, graph: Graph, triples: Ids) -> tuple[float, float]:
-    """Seconds with the index of known statements and the metrics, and the MRR."""
+    """Seconds with the index of known triples and the metrics, and the MRR."""
     rank(tables, triples[:8], Known.from_graph(graph))  # compiles
     start = time.perf_counter()
     mrr = metrics(rank(tables, triples, Known.from_graph(graph)))["mrr"]
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--model", action="append", choices=sorted(PYKEEN_TRIPLES))
     parser.add_argument("--dim", type=int, default=256)
     parser.add_argument("--site", type=Path, help="folder of a site (FB15k-237-C3's site 2 in FEDKGE_DATA)")
-    parser.add_argument("--pykeen-triples", type=int, help="how many statements PyKEEN ranks")
+    parser.add_argument("--pykeen-triples", type=int, help="how many triples PyKEEN ranks")
     asked = parser.parse_args()
     if asked.site is None and "FEDKGE_DATA" not in os.environ:
         sys.exit("set FEDKGE_DATA to the folder that holds fb15k-237-C3, or name a site with --site")

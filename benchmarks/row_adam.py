@@ -1,6 +1,6 @@
 """What a step of row-wise Adam costs on small and large tables: one JSON line.
 
-TransE in 16 numbers a row, 1024 statements, 256 negatives, on random graphs of as many statements; only the
+TransE in 16 numbers a row, 1024 triples, 256 negatives, on random graphs of as many triples; only the
 number of entities differs. Dense Adam's step on both is given beside it.
 """
 

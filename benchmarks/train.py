@@ -2,8 +2,8 @@
 
     FEDKGE_DATA=... python benchmarks/train.py --model transe --model rotate --model complex
 
-Both train FB15k-237-C3's site 2 with batches of 1024 statements, 256 negatives each, dim 256 and Adam over
-whole tables, in this process, taking turns; a statement counts once with its 256 negatives. PyKEEN's loss is
+Both train FB15k-237-C3's site 2 with batches of 1024 triples, 256 negatives each, dim 256 and Adam over
+whole tables, in this process, taking turns; a triple counts once with its 256 negatives. PyKEEN's loss is
 its self-adversarial one (NSSALoss), its negatives are not filtered (ours are), its RotatE and ComplEx are its
 own. Memory is each one's own process's peak, the imports included. On a CUDA device only we are measured.
 """
@@ -41,7 +41,7 @@ def first_tables(name: str, graph: Graph, device: str) -> Tables:
 
 
 def ours(name: str, graph: Graph, device: str) -> Callable[[], float]:
-    """A function that trains some steps (a whole epoch on a GPU) and gives statements per second."""
+    """A function that trains some steps (a whole epoch on a GPU) and gives triples per second."""
     tables = first_tables(name, graph, device)
     training = Training(
         Trainer(batch_size=BATCH, negatives=NEGATIVES, lr=1e-4), tables, Corpus.of({"2": graph}, 0, device)
@@ -64,7 +64,7 @@ def ours(name: str, graph: Graph, device: str) -> Callable[[], float]:
 
 
 def pykeens(name: str, graph: Graph) -> Callable[[], float]:
-    """A function that trains two batches of PyKEEN's and gives statements per second."""
+    """A function that trains two batches of PyKEEN's and gives triples per second."""
     from pykeen.losses import NSSALoss
     from pykeen.models import model_resolver
     from pykeen.sampling import BasicNegativeSampler

@@ -1,10 +1,10 @@
-"""Graphs that differ in one confidential statement (DPKGE, section 4.7): does its rank give it away?
+"""Graphs that differ in one confidential triple (DPKGE, section 4.7): does its rank give it away?
 
-    python examples/neighbouring_graphs.py examples/atlas.toml --site languages --statements 3
+    python examples/neighbouring_graphs.py examples/atlas.toml --site languages --triples 3
     python examples/neighbouring_graphs.py CONFIG --site S --protect privacy.mode=strict ...
 
-Trains on the whole graph, again with another seed, and once without each statement; with `--protect`, all of
-that a second time with these options. Where the rank without the statement is no further away than the rank
+Trains on the whole graph, again with another seed, and once without each triple; with `--protect`, all of
+that a second time with these options. Where the rank without the triple is no further away than the rank
 under another seed, the rank does not tell.
 """
 
@@ -21,7 +21,7 @@ from fedkge.runtimes.experiment import Experiment
 
 
 def main() -> None:
-    """Print a row per statement and way of training."""
+    """Print a row per triple and way of training."""
     given = _arguments()
     ways = {"plain": given.set}
     if given.protect:
@@ -30,9 +30,9 @@ def main() -> None:
     for way, options in ways.items():
         experiment = Experiment.parse(override(read_toml(given.config), options))
         federation = experiment.load()
-        statements = draw(federation[given.site], given.statements, given.seed)
+        triples = draw(federation[given.site], given.triples, given.seed)
         with TemporaryDirectory() as home:
-            found = neighbours(experiment, federation, given.site, statements, Path(home))
+            found = neighbours(experiment, federation, given.site, triples, Path(home))
         rows += [{"training": way, **one.plain()} for one in found]
     show(rows, given.json, "Rank of the true tail")
 
@@ -41,8 +41,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("config", type=Path)
     parser.add_argument("--site", required=True)
-    parser.add_argument("--statements", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0, help="of the statements that are drawn")
+    parser.add_argument("--triples", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0, help="of the triples that are drawn")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--protect", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--json", action="store_true")

@@ -1,4 +1,4 @@
-"""Private training of small graphs, and an attack on it by one statement that is there or not."""
+"""Private training of small graphs, and an attack on it by one triple that is there or not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAPER = Privacy("paper", noise=1.0, delta=1e-5)
 
 
 def half_of(graph: Graph, seed: int = 0) -> np.ndarray:
-    """Marks of about half of the statements."""
+    """Marks of about half of the triples."""
     return np.random.default_rng(seed).random(len(graph.train)) < 0.5
 
 
@@ -71,7 +71,7 @@ def private(
 
 
 def canary_graph() -> tuple[Graph, np.ndarray]:
-    """Confidential statements of which the last alone has relation 1, and some unrestricted ones."""
+    """Confidential triples of which the last alone has relation 1, and some unrestricted ones."""
     unrestricted = [(i, 0, (i + 1) % 6) for i in range(4)]
     confidential = [(i, 0, (i + 2) % 6) for i in range(6)] + [(0, 0, 3), (1, 1, 4)]
     graph = graph_of(np.array(unrestricted + confidential), 6, 2)
@@ -84,8 +84,8 @@ def canary_run(
     """How the canary's relation row has moved, and how much better the canary scores by it than at first."""
     graph, marks = canary_graph()
     trainer = Trainer(batch_size=4, negatives=2, optimizer="sgd", lr=1.0, sides="tail", loss="logistic")
-    # Both worlds have the rate and steps of eight confidential statements. Neighbours are graphs with equally
-    # many of them, one of which stands for nothing in one graph: how many there are is public. A statement
+    # Both worlds have the rate and steps of eight confidential triples. Neighbours are graphs with equally
+    # many of them, one of which stands for nothing in one graph: how many there are is public. A triple
     # that is left out has a gradient of 0 in every batch, as one that stands for nothing has.
     cadence = Cadence.of(trainer, privacy, int(marks.sum()))
     if not there:

@@ -26,13 +26,11 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def small_graph(
-    seed: int, entities: list[str], relations: list[str], statements: int, held_out: int = 6
-) -> Graph:
-    """Random statements over the named things, split; things that no statement uses are left in."""
+def small_graph(seed: int, entities: list[str], relations: list[str], count: int, held_out: int = 6) -> Graph:
+    """Random triples over the named things, split; things that no triple uses are left in."""
     random = np.random.default_rng(seed)
     n, m = len(entities), len(relations)
-    triples = np.unique(random.integers(0, [n, m, n], (statements, 3)), axis=0)
+    triples = np.unique(random.integers(0, [n, m, n], (count, 3)), axis=0)
     triples = random.permutation(triples)
     parts = np.split(triples, [len(triples) - 2 * held_out, len(triples) - held_out])
     return Graph(Names(entities), Names(relations, Axis.RELATION), *parts)

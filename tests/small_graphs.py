@@ -23,10 +23,10 @@ def graph_of(triples: np.ndarray, entities: int, relations: int, prefix: str = "
     return Graph(*names, np.asarray(triples, np.int64).reshape(-1, 3))
 
 
-def random_graph(seed: int, entities: int, relations: int, statements: int) -> Graph:
-    """About as many statements as asked for, in random order."""
+def random_graph(seed: int, entities: int, relations: int, count: int) -> Graph:
+    """About as many triples as asked for, in random order."""
     random = np.random.default_rng(seed)
-    triples = np.unique(random.integers(0, [entities, relations, entities], (statements, 3)), axis=0)
+    triples = np.unique(random.integers(0, [entities, relations, entities], (count, 3)), axis=0)
     return graph_of(random.permutation(triples), entities, relations, f"{seed}.")
 
 
@@ -84,7 +84,7 @@ def watch(training: Training) -> list[Batch]:
 
 
 def triples_of(batch: Batch) -> Tensor:
-    """The true statements [b, 3] of a batch."""
+    """The true triples [b, 3] of a batch."""
     ends = (batch.anchor, batch.index[:, 0])
     head, tail = ends if batch.side == "tail" else ends[::-1]
     return torch.stack((head, batch.relation, tail), -1)

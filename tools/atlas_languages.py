@@ -10,7 +10,7 @@ from atlas_bands import Bands
 from atlas_cldr import language, language_matching, script, supplemental
 from atlas_places import City, Gazetteer
 
-Statement = tuple[str, str, str]
+Triple = tuple[str, str, str]
 
 CALENDARS = "calendarPreferenceData/calendarPreference"
 WIDELY_SPOKEN_PERCENT = 5.0
@@ -51,7 +51,7 @@ SCRIPTS = {  # the first word of a character's Unicode name, and the ISO 15924 c
 SINGLE_SCRIPTS = {"Hans": ("Hani",), "Hant": ("Hani",), "Jpan": ("Hani", "Kana"), "Kore": ("Hang", "Hani")}
 
 
-def language_office(places: Gazetteer) -> Iterator[Statement]:
+def language_office(places: Gazetteer) -> Iterator[Triple]:
     """Everything the office holds."""
     yield from languages_of_countries(places)
     yield from currencies_of_countries(places)
@@ -61,8 +61,8 @@ def language_office(places: Gazetteer) -> Iterator[Statement]:
     yield from names_of_cities(places)
 
 
-def languages_of_countries(places: Gazetteer) -> Iterator[Statement]:
-    """One statement per country and language: the first of its entries, which is the most spoken."""
+def languages_of_countries(places: Gazetteer) -> Iterator[Triple]:
+    """One triple per country and language: the first of its entries, which is the most spoken."""
     for territory in supplemental().iterfind("territoryInfo/territory"):
         code = territory.attrib["type"]
         if code not in places:
@@ -79,7 +79,7 @@ def languages_of_countries(places: Gazetteer) -> Iterator[Statement]:
         yield places.country(code), "literacy_class", LITERACY.of(float(territory.attrib["literacyPercent"]))
 
 
-def currencies_of_countries(places: Gazetteer) -> Iterator[Statement]:
+def currencies_of_countries(places: Gazetteer) -> Iterator[Triple]:
     """Legal tender today, and what was before."""
     for territory in supplemental().iterfind("currencyData/region"):
         code = territory.attrib["iso3166"]
@@ -92,7 +92,7 @@ def currencies_of_countries(places: Gazetteer) -> Iterator[Statement]:
             yield places.country(code), relation, f"currency/{currency}"
 
 
-def customs_of_countries(places: Gazetteer) -> Iterator[Statement]:
+def customs_of_countries(places: Gazetteer) -> Iterator[Triple]:
     """How hours are written, which calendars are used, when a week begins, where CLDR names the country."""
     for path, codes, value, relation, kind in (
         ("timeData/hours", "regions", "allowed", "writes_hours_as", "hours"),
@@ -111,7 +111,7 @@ def customs_of_countries(places: Gazetteer) -> Iterator[Statement]:
                     yield places.country(code), relation, f"{kind}/{row.attrib[value]}"
 
 
-def spelling_of_countries(places: Gazetteer) -> Iterator[Statement]:
+def spelling_of_countries(places: Gazetteer) -> Iterator[Triple]:
     """The common standard that a country's variety of English, Spanish or Portuguese follows."""
     for row in supplemental().iterfind("parentLocales/parentLocale"):
         standard = f"locale/{row.attrib['parent'].replace('_', '-')}"
@@ -121,7 +121,7 @@ def spelling_of_countries(places: Gazetteer) -> Iterator[Statement]:
                 yield places.country(code), "spelling_standard", standard
 
 
-def languages_and_scripts() -> Iterator[Statement]:
+def languages_and_scripts() -> Iterator[Triple]:
     """Scripts in use and in secondary use, and the language that serves the speakers of another."""
     for row in supplemental().iterfind("languageData/language"):
         relation = "also_written_in" if "alt" in row.attrib else "written_in"
@@ -136,7 +136,7 @@ def languages_and_scripts() -> Iterator[Statement]:
             yield language(desired), "understood_through", language(supported)
 
 
-def names_of_cities(places: Gazetteer) -> Iterator[Statement]:
+def names_of_cities(places: Gazetteer) -> Iterator[Triple]:
     """The scripts in which GeoNames records a name of the city, out of those that its country writes."""
     local = scripts_of_countries()
     for city in places.cities:
@@ -163,6 +163,6 @@ def scripts_of_countries() -> dict[str, set[str]]:
 
 def scripts_of_names(city: City) -> list[str]:
     """ISO 15924 codes of the scripts, other than Latin, of the city's recorded names."""
-    letters = {letter for name in city.other_names for letter in name if ord(letter) > 0x36F}
-    words = {unicodedata.name(letter, "").partition(" ")[0] for letter in letters}
+    messages = {message for name in city.other_names for message in name if ord(message) > 0x36F}
+    words = {unicodedata.name(message, "").partition(" ")[0] for message in messages}
     return sorted(SCRIPTS[word] for word in words if word in SCRIPTS)

@@ -1,4 +1,4 @@
-"""The README of `atlas`, with its tables counted from the statements."""
+"""The README of `atlas`, with its tables counted from the triples."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from itertools import combinations
 from pathlib import Path
 from string import Template
 
-Statement = tuple[str, str, str]
-Federation = Mapping[str, Sequence[Statement]]
+Triple = tuple[str, str, str]
+Federation = Mapping[str, Sequence[Triple]]
 
 TITLES = {
     "airline": "The airline: airports and what is around them",
@@ -23,7 +23,7 @@ MEANING = {
     "alternate_airport": "one of the two nearest airports, within 500 km (computed; symmetric, written once)",
     "elevation_class": "elevation of the airport, in classes",
     "ground_transport_to": "one of the three nearest other cities of 100,000, within 150 km (computed)",
-    "in_icao_area": "first letters of the airport's ICAO code",
+    "in_icao_area": "first messages of the airport's ICAO code",
     "runs_on_time_of": "time zone of the airport",
     "serves": "the city that the airport names as its own",
     "area_class": "area, in classes",
@@ -52,7 +52,7 @@ MEANING = {
     "uses_calendars": "calendars in order of preference",
     "week_begins_on": "first day of the week",
     "widely_spoken_language": "spoken by 5 % or more, without official status",
-    "writes_hours_as": "hour formats in use, in CLDR's letters",
+    "writes_hours_as": "hour formats in use, in CLDR's messages",
     "written_in": "a script in primary use",
     "borders": "land border (symmetric, written once)",
     "in_region": "first-level region of the city",
@@ -70,24 +70,24 @@ def readme(federation: Federation, versions: Mapping[str, str]) -> str:
         versions,
         total=f"{sum(map(len, federation.values())):,}",
         sites=_sites(federation),
-        relations="\n".join(_relations(site, statements) for site, statements in federation.items()),
+        relations="\n".join(_relations(site, triples) for site, triples in federation.items()),
         overlap=_overlap(federation),
         shared=_shared_share(federation),
     )
 
 
 def _sites(federation: Federation) -> str:
-    rows = ["| site | statements | entities | relations |", "|---|---:|---:|---:|"]
-    for site, statements in federation.items():
-        relations = {relation for _, relation, _ in statements}
-        rows.append(f"| {site} | {len(statements):,} | {len(_entities(statements)):,} | {len(relations)} |")
+    rows = ["| site | triples | entities | relations |", "|---|---:|---:|---:|"]
+    for site, triples in federation.items():
+        relations = {relation for _, relation, _ in triples}
+        rows.append(f"| {site} | {len(triples):,} | {len(_entities(triples)):,} | {len(relations)} |")
     return "\n".join(rows) + "\n"
 
 
-def _relations(site: str, statements: Sequence[Statement]) -> str:
-    rows = [f"### {TITLES[site]}\n", "| relation | statements | meaning | example |", "|---|---:|---|---|"]
-    for relation, count in sorted(Counter(relation for _, relation, _ in statements).items()):
-        having = [(head, tail) for head, known, tail in statements if known == relation]
+def _relations(site: str, triples: Sequence[Triple]) -> str:
+    rows = [f"### {TITLES[site]}\n", "| relation | triples | meaning | example |", "|---|---:|---|---|"]
+    for relation, count in sorted(Counter(relation for _, relation, _ in triples).items()):
+        having = [(head, tail) for head, known, tail in triples if known == relation]
         head, tail = having[len(having) // 2]
         rows.append(f"| `{relation}` | {count:,} | {MEANING[relation]} | `{head}` → `{tail}` |")
     return "\n".join(rows) + "\n"
@@ -104,11 +104,11 @@ def _overlap(federation: Federation) -> str:
 
 
 def _shared_share(federation: Federation) -> str:
-    sites = Counter(entity for statements in federation.values() for entity in _entities(statements))
-    everything = [statement for statements in federation.values() for statement in statements]
+    sites = Counter(entity for triples in federation.values() for entity in _entities(triples))
+    everything = [triple for triples in federation.values() for triple in triples]
     touching = sum(sites[head] > 1 or sites[tail] > 1 for head, _, tail in everything)
     return f"{touching / len(everything):.0%}"
 
 
-def _entities(statements: Sequence[Statement]) -> set[str]:
-    return {entity for head, _, tail in statements for entity in (head, tail)}
+def _entities(triples: Sequence[Triple]) -> set[str]:
+    return {entity for head, _, tail in triples for entity in (head, tail)}

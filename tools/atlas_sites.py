@@ -19,7 +19,7 @@ from atlas_bands import Bands
 from atlas_cldr import supplemental
 from atlas_places import City, Gazetteer, fold, nearest_pairs, positions, within
 
-Statement = tuple[str, str, str]
+Triple = tuple[str, str, str]
 
 SHEET_DEGREES = 5
 NEIGHBOUR_CITIES, NEIGHBOUR_CITY_KM = 2, 400.0
@@ -48,7 +48,7 @@ AREA = Bands("area", (1_000, 10_000, 50_000, 200_000, 500_000, 1_000_000, 3_000_
 INCOME = Bands("income", (1_500, 3_000, 6_000, 12_000, 20_000, 35_000, 60_000), " $ per head")
 
 
-def mapping_agency(places: Gazetteer) -> Iterator[Statement]:
+def mapping_agency(places: Gazetteer) -> Iterator[Triple]:
     """Where things lie. Which city is a region's largest (and so in it) is left to the government."""
     governed = {city.id for city in largest_cities(places).values()}
     for city in places.cities:
@@ -69,7 +69,7 @@ def mapping_agency(places: Gazetteer) -> Iterator[Statement]:
                     yield places.country(code), "borders", places.country(other)
 
 
-def airline(places: Gazetteer) -> Iterator[Statement]:
+def airline(places: Gazetteer) -> Iterator[Triple]:
     """Airports and what is around them."""
     towns = [city for city in places.cities if city.population >= GROUND_TRANSPORT_SIZE]
     where = positions(towns)
@@ -94,7 +94,7 @@ def airline(places: Gazetteer) -> Iterator[Statement]:
         yield area, "airspace_of", places.country(most_frequent(count))
 
 
-def government(places: Gazetteer) -> Iterator[Statement]:
+def government(places: Gazetteer) -> Iterator[Triple]:
     """How countries, regions and cities are run and counted."""
     capitals = capital_cities(places)
     largest = largest_cities(places)
@@ -125,8 +125,8 @@ def government(places: Gazetteer) -> Iterator[Statement]:
             yield places.country(territory.attrib["type"]), "income_class", income
 
 
-def administration(country: str, facts: dict[str, Any]) -> Iterator[Statement]:
-    """What `countryinfo` says of one country; absent values are absent statements."""
+def administration(country: str, facts: dict[str, Any]) -> Iterator[Triple]:
+    """What `countryinfo` says of one country; absent values are absent triples."""
     for zone in facts.get("timezoneNames") or ():
         yield country, "keeps_time_zone", time_zone(zone)
     for offset in facts.get("timezones") or ():
@@ -181,7 +181,7 @@ def map_sheet(city: City) -> str:
 
 
 def icao_area(icao: str) -> str:
-    """`ICAO area/LF` (France): the letters of a location indicator that say whose airspace it is in."""
+    """`ICAO area/LF` (France): the messages of a location indicator that say whose airspace it is in."""
     return f"ICAO area/{icao[0] if icao[0] in ICAO_AREAS_OF_ONE_LETTER else icao[:2]}"
 
 

@@ -1,7 +1,7 @@
 """Builds the embedded federation `atlas`: `python tools/build_atlas.py [FOLDER]`.
 
-The packages are those of `fedkge[atlas]`, and the same releases give the same bytes: statements are
-sorted, the split follows from a hash of each statement, and the gzip headers carry neither time nor name.
+The packages are those of `fedkge[atlas]`, and the same releases give the same bytes: triples are
+sorted, the split follows from a hash of each triple, and the gzip headers carry neither time nor name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from atlas_languages import language_office
 from atlas_places import Gazetteer
 from atlas_readme import readme
-from atlas_sites import Statement, airline, government, mapping_agency
+from atlas_sites import Triple, airline, government, mapping_agency
 
 SEED = 0
 PACKAGES = {  # the releases whose bytes are committed
@@ -29,7 +29,7 @@ PACKAGES = {  # the releases whose bytes are committed
     "langcodes": "3.5.1",
     "language_data": "1.4.0",
 }
-SITES: dict[str, Callable[[Gazetteer], Iterator[Statement]]] = {
+SITES: dict[str, Callable[[Gazetteer], Iterator[Triple]]] = {
     "airline": airline,
     "government": government,
     "languages": language_office,
@@ -37,9 +37,9 @@ SITES: dict[str, Callable[[Gazetteer], Iterator[Statement]]] = {
 }
 
 
-def connected(statements: Iterable[Statement]) -> list[Statement]:
-    """Distinct statements, less those about entities of which the site says nothing else."""
-    kept = sorted(set(statements))
+def connected(triples: Iterable[Triple]) -> list[Triple]:
+    """Distinct triples, less those about entities of which the site says nothing else."""
+    kept = sorted(set(triples))
     while True:
         degree = Counter(entity for head, _, tail in kept for entity in (head, tail))
         smaller = [s for s in kept if degree[s[0]] > 1 and degree[s[2]] > 1]
@@ -48,34 +48,34 @@ def connected(statements: Iterable[Statement]) -> list[Statement]:
         kept = smaller
 
 
-def split(statements: list[Statement]) -> dict[str, list[Statement]]:
+def split(triples: list[Triple]) -> dict[str, list[Triple]]:
     """8:1:1, every entity and relation in train.
 
-    In the order of their hashes, statements go to test and valid in turn, unless the last training
-    statement of an entity or a relation would go.
+    In the order of their hashes, triples go to test and valid in turn, unless the last training
+    triple of an entity or a relation would go.
     """
-    left = Counter(name for head, relation, tail in statements for name in (head, tail, f"\t{relation}"))
-    parts: dict[str, list[Statement]] = {"train": [], "valid": [], "test": []}
-    held_out, wanted = 0, 2 * (len(statements) // 10)
-    for statement in sorted(statements, key=_hash):
-        head, relation, tail = statement
+    left = Counter(name for head, relation, tail in triples for name in (head, tail, f"\t{relation}"))
+    parts: dict[str, list[Triple]] = {"train": [], "valid": [], "test": []}
+    held_out, wanted = 0, 2 * (len(triples) // 10)
+    for triple in sorted(triples, key=_hash):
+        head, relation, tail = triple
         names = (head, tail, f"\t{relation}")
         if held_out < wanted and all(left[name] > 1 for name in names):
             left.subtract(names)
-            parts["valid" if held_out % 2 else "test"].append(statement)
+            parts["valid" if held_out % 2 else "test"].append(triple)
             held_out += 1
         else:
-            parts["train"].append(statement)
+            parts["train"].append(triple)
     return {name: sorted(part) for name, part in parts.items()}
 
 
-def _hash(statement: Statement) -> bytes:
-    return hashlib.blake2b("\t".join((str(SEED), *statement)).encode()).digest()
+def _hash(triple: Triple) -> bytes:
+    return hashlib.blake2b("\t".join((str(SEED), *triple)).encode()).digest()
 
 
-def packed(statements: list[Statement]) -> bytes:
+def packed(triples: list[Triple]) -> bytes:
     """Gzipped lines; `gzip.compress` would write a header that differs between releases of Python."""
-    lines = "".join("\t".join(statement) + "\n" for statement in statements)
+    lines = "".join("\t".join(triple) + "\n" for triple in triples)
     target = BytesIO()
     with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=target, mtime=0) as stream:
         stream.write(lines.encode())
@@ -94,9 +94,9 @@ def main() -> None:
 
     places = Gazetteer()
     federation = {site: connected(known(places)) for site, known in SITES.items()}
-    for site, statements in federation.items():
+    for site, triples in federation.items():
         (options.folder / site).mkdir(parents=True, exist_ok=True)
-        for name, part in split(statements).items():
+        for name, part in split(triples).items():
             (options.folder / site / f"{name}.tsv.gz").write_bytes(packed(part))
     (options.folder / "README.md").write_text(readme(federation, installed), encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""Optimiser steps: equal to plain torch on every backend, and to torch.optim over several steps."""
+"""Optimizer steps: equal to plain torch on every backend, and to torch.optim over several steps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def turn(ends: list[int], steps: list[int], active: list[bool], device: torch.de
 
 
 def numbers(dtype: torch.dtype, seed: int) -> dict[str, Tensor]:
-    """A table, its gradient, and what optimisers remember, under the names that torch.optim uses."""
+    """A table, its gradient, and what optimizers remember, under the names that torch.optim uses."""
     random = torch.Generator().manual_seed(seed)
     table, gradient, m, v = torch.randn(4, ROWS, WIDTH, generator=random, dtype=torch.float64).to(dtype)
     return {"table": table, "gradient": gradient, "exp_avg": m, "exp_avg_sq": v.abs(), "sum": v.square()}

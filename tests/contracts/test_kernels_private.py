@@ -1,4 +1,4 @@
-"""Norms of single statements equal those of gradients formed one by one; noise is normal and repeatable."""
+"""Norms of single triples equal those of gradients formed one by one; noise is normal and repeatable."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def kernels(device: torch.device) -> Backend:
 def part_of(
     kind: Similarity, shape: tuple[int, ...], dtype: torch.dtype, anchors: bool = True, seed: int = 0
 ) -> tuple[Tensor, Contribution]:
-    """A table, and statements some of whose candidates repeat or are their anchor."""
+    """A table, and triples some of whose candidates repeat or are their anchor."""
     b, n, rows, width = shape
     random = torch.Generator().manual_seed(seed)
     table, query, values = (torch.randn(k, width, generator=random, dtype=dtype) for k in (rows, b, b))
@@ -135,7 +135,7 @@ def test_shares_cut_norms_and_leave_padding_out(
     random = torch.Generator().manual_seed(0)
     squares = torch.rand(tables, b, generator=random, dtype=dtype)
     losses = torch.rand(b, generator=random, dtype=dtype)
-    squares[:, ::3] = 0  # a statement without a gradient is left as it is
+    squares[:, ::3] = 0  # a triple without a gradient is left as it is
     arguments = (squares, losses, torch.tensor([0.7], dtype=dtype), torch.tensor([there]))
     factors, loss = kernels.shares(*(tensor.to(device) for tensor in arguments), 32.0)
     assert (factors.dtype, loss.dtype, loss.shape) == (dtype, torch.float64, (1,))

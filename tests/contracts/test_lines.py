@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedkge.exchange.line import TURN, DeltaLine
-from fedkge.exchange.rows import Envelope, Update
+from fedkge.exchange.rows import Message, Update
 from fedkge.methods import METHODS
 from fedkge.runtimes.inprocess import Federated
 from small_federations import experiment, federated, ignore, small_federation
@@ -55,12 +55,12 @@ class Watched:
     def _record(self, name: str, party: Any) -> None:
         finish = party.finish
 
-        def recorded(round: int) -> Envelope:
+        def recorded(round: int) -> Message:
             rows = party.method.publish(party.site)
-            letter: Envelope = finish(round)
-            body = {part: tensor for part, tensor in letter.body.items() if part != TURN}
+            message: Message = finish(round)
+            body = {part: tensor for part, tensor in message.body.items() if part != TURN}
             self.meant[name, round] = rows, party.line.receiver.decode(body, party.line.base)
-            return letter
+            return message
 
         party.finish = recorded
 

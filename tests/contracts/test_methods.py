@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedkge.config import to_toml
-from fedkge.exchange.rows import HUB, Envelope
+from fedkge.exchange.rows import HUB, Message
 from fedkge.exchange.wire import decode, encode, length
 from fedkge.graphs.graph import Axis
 from fedkge.methods import METHODS
@@ -132,14 +132,14 @@ def test_another_seed_gives_other_tables(tmp_path: Path, method: dict[str, Any])
     )
 
 
-def letters(run: Federated) -> list[Envelope]:
+def messages(run: Federated) -> list[Message]:
     """Everything that is delivered while the run plays."""
-    seen: list[Envelope] = []
+    seen: list[Message] = []
     count = run.traffic.count
 
-    def record(letter: Envelope, again: bool = False) -> None:
-        seen.append(letter)
-        count(letter, again)
+    def record(message: Message, again: bool = False) -> None:
+        seen.append(message)
+        count(message, again)
 
     run.traffic.count = record  # type: ignore[method-assign]
     run.play(ignore)
@@ -148,13 +148,13 @@ def letters(run: Federated) -> list[Envelope]:
 
 def test_only_rows_that_are_shared_leave_a_site(tmp_path: Path, method: dict[str, Any]) -> None:
     run = federated(tmp_path, SITES, method=method)
-    everything = letters(run)
-    for letter in everything:
-        if letter.recipient != HUB:
+    everything = messages(run)
+    for message in everything:
+        if message.recipient != HUB:
             continue
-        assert letter.kind in ("join", "upload", "metrics")
-        if letter.kind == "metrics":
-            assert not letter.body
+        assert message.kind in ("join", "upload", "metrics")
+        if message.kind == "metrics":
+            assert not message.body
     for name, stack in run.stack_of.items():
         site = stack.sites[name]
         for axis in Axis:
@@ -169,31 +169,31 @@ def test_only_rows_that_are_shared_leave_a_site(tmp_path: Path, method: dict[str
             expected = [i for i, thing in enumerate(names) if any(thing in others for others in held_by)]
             assert sorted(site.shared[axis].local.tolist()) == expected
         sent = [e for e in everything if e.sender == name and e.kind == "upload"]
-        for letter in sent:
+        for message in sent:
             for axis in Axis:
                 parts = (f"{axis}.values", f"{axis}.new.values")  # new: rows of which both ends hold none
-                rows = [len(letter.body[part]) for part in parts if part in letter.body]
+                rows = [len(message.body[part]) for part in parts if part in message.body]
                 shared = axis in run.experiment.method.shares
                 assert bool(rows) == (shared and len(site.shared[axis].ids) > 0)
                 assert sum(rows) <= len(site.shared[axis].ids)
 
 
-def test_letters_survive_the_wire_and_weigh_what_was_counted(tmp_path: Path, method: dict[str, Any]) -> None:
+def test_messages_survive_the_wire_and_weigh_what_was_counted(tmp_path: Path, method: dict[str, Any]) -> None:
     run = federated(tmp_path, SITES, method=method, **having(method, {"codec": {"name": "int8"}}))
-    everything = letters(run)
+    everything = messages(run)
     total = 0
-    for letter in everything:
-        again = decode(encode(letter))
+    for message in everything:
+        again = decode(encode(message))
         assert (again.sender, again.recipient, again.kind, again.round) == (
-            letter.sender,
-            letter.recipient,
-            letter.kind,
-            letter.round,
+            message.sender,
+            message.recipient,
+            message.kind,
+            message.round,
         )
-        assert again.body.keys() == letter.body.keys()
-        assert all(torch.equal(again.body[name], letter.body[name]) for name in letter.body)
-        assert len(encode(letter)) == length(letter)
-        total += length(letter)
+        assert again.body.keys() == message.body.keys()
+        assert all(torch.equal(again.body[name], message.body[name]) for name in message.body)
+        assert len(encode(message)) == length(message)
+        total += length(message)
     summary = run.traffic.summary()
     counted = summary["up_bytes"] + summary["down_bytes"]
     assert counted == (total if exchanges(method) else 0)
@@ -207,12 +207,12 @@ def test_a_site_on_its_own_behind_the_wire_ends_with_the_same_tables(
     together = played(tmp_path / "together", SITES, method=method)
     apart = federated(tmp_path / "apart", SITES, method=method, how=Simulation(stacked=False))
     parties: dict[str, Any] = {HUB: apart.hub, **apart.sites}
-    post = [encode(letter) for site in apart.sites.values() for letter in site.open()]
+    post = [encode(message) for site in apart.sites.values() for message in site.open()]
     while post:
-        letter = decode(post.pop(0))
-        party = parties[letter.recipient]
-        assert isinstance(party, SiteParty) or letter.recipient == HUB
-        post += [encode(answer) for answer in party.receive(letter)]
+        message = decode(post.pop(0))
+        party = parties[message.recipient]
+        assert isinstance(party, SiteParty) or message.recipient == HUB
+        post += [encode(answer) for answer in party.receive(message)]
     assert apart.hub.phase == "done"
     assert_same(together, apart)
 

@@ -73,7 +73,7 @@ def questions() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def triples(anchor: Tensor, relation: Tensor, index: Tensor, side: Side) -> Tensor:
-    """The statements `[b, n, 3]` that a question's candidates make."""
+    """The triples `[b, n, 3]` that a question's candidates make."""
     a, r = (x[:, None].expand_as(index) for x in (anchor, relation))
     return torch.stack((a, r, index) if side is Side.TAIL else (index, r, a), -1)
 

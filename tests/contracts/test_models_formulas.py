@@ -213,9 +213,7 @@ def test_transm_weighs_relations_by_their_answers() -> None:
     model = MODELS["transm"](dim=DIM)
     random = torch.Generator().manual_seed(0)
     triples = torch.stack([torch.randint(n, (60,), generator=random) for n in (7, 4, 12)], -1)
-    triples = torch.cat((triples, torch.tensor([[0, 5, 1]]))).unique(
-        dim=0
-    )  # relation 5: one statement, 4: none
+    triples = torch.cat((triples, torch.tensor([[0, 5, 1]]))).unique(dim=0)  # relation 5: one triple, 4: none
     relations = torch.ones(6, model.width(Axis.RELATION), dtype=torch.float64)
     model.observe(relations, triples)
     for r in range(6):

@@ -23,7 +23,7 @@ evaluate = { every = 40, patience = 0 }
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Random statements, of which nothing can be learnt but which they are; half of them confidential.
+    """Random triples, of which nothing can be learnt but which they are; half of them confidential.
 
     `plain` has learnt them by heart, `young` has hardly begun: what protects it is that it knows nothing.
     """
@@ -107,7 +107,7 @@ def test_it_prints_tables_and_writes_a_page(home: Path) -> None:
     done = fedkge("attack", home / "plain", "--against", home / "young", "--name", "membership,ranks")
     assert done.exit_code == 0, done.output
     assert "AUC" in done.stdout
-    assert "plain: confidential statements are told from held-out ones" in done.stdout
+    assert "plain: confidential triples are told from held-out ones" in done.stdout
     assert "It says which model ranks better, not whether membership shows." in done.stdout
     page = (home / "plain" / "attack.html").read_text()
     assert "ROC: members found over false alarms" in page
@@ -141,7 +141,7 @@ def test_what_cannot_be_attacked_is_said(home: Path, exchanged: Path) -> None:
 
 
 def test_members_that_no_training_saw_are_not_found(home: Path) -> None:
-    """Without the confidential statements the model still learns the others by heart."""
+    """Without the confidential triples the model still learns the others by heart."""
     found = answer("attack", home / "plain", "--against", home / "u-only", "--name", "membership")
     rows = {(row["run"], row["signal"]): row for row in found["membership"]}
     for signal in ("score", "calibrated", "rank"):
@@ -302,7 +302,7 @@ def test_seeds_are_models_of_one_group(exchanged: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::fedkge.errors.DataWarning")  # trained on in the open, as is meant
-def test_a_memorised_statement_ranks_worse_where_it_was_not_seen(home: Path, tmp_path: Path) -> None:
+def test_a_memorised_triple_ranks_worse_where_it_was_not_seen(home: Path, tmp_path: Path) -> None:
     from dataclasses import replace
 
     from fedkge.audits.neighbours import draw, neighbours
@@ -311,9 +311,9 @@ def test_a_memorised_statement_ranks_worse_where_it_was_not_seen(home: Path, tmp
     target = Target.open(home / "plain")
     evaluate = replace(target.experiment.evaluate, every=10)
     experiment = replace(target.experiment, rounds=10, evaluate=evaluate)
-    statements = draw(target.graph("lab"), 3, 0)
-    found = neighbours(experiment, target.federation, "lab", statements, tmp_path)
-    assert [one.head for one in found] == [target.graph("lab").entities[h] for h in statements[:, 0]]
+    triples = draw(target.graph("lab"), 3, 0)
+    found = neighbours(experiment, target.federation, "lab", triples, tmp_path)
+    assert [one.head for one in found] == [target.graph("lab").entities[h] for h in triples[:, 0]]
     seen = np.mean([[one.rank_with, one.rank_again] for one in found])
     assert seen < np.mean([one.rank_without for one in found])
     assert all(isinstance(value, float) for one in found for value in list(one.plain().values())[3:])

@@ -107,7 +107,7 @@ def test_data_without_valid_and_test(tmp_path: Path) -> None:
     line = ("run", "tiny.toml", "--set", f"data.path={tmp_path / 'data'}", "--set", "rounds=1")
     said = refused(*line, "--out", tmp_path / "run")
     assert said == (
-        "site 'north' has no valid statements; name a ratio, as in data.ratio = '8:1:1', "
+        "site 'north' has no valid triples; name a ratio, as in data.ratio = '8:1:1', "
         "or split the data with `fedkge data split`"
     )
     (summary,) = answer(*line, "--out", tmp_path / "run", "--set", "data.ratio=8:1:1")

@@ -52,7 +52,7 @@ def snapshot(folder: Path) -> dict[Path, bytes]:
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Path:
-    """A graph of 300 statements in one file."""
+    """A graph of 300 triples in one file."""
     random = np.random.default_rng(0)
     rows = sorted({(f"e{h}", f"r{r}", f"e{t}") for h, r, t in random.integers(0, [40, 6, 40], (310, 3))})[
         :300
@@ -122,11 +122,11 @@ def test_prune(graph, tmp_path):
     (size,) = answer("prune", graph, "dense", "--min-degree", 10)
     left = read_graph(tmp_path / "dense")
     assert size["dropped_entities"] == 40 - left.n_entities == 6
-    assert size["dropped_statements"] == 300 - len(left.train)
+    assert size["dropped_triples"] == 300 - len(left.train)
     assert min(np.bincount(np.concatenate([np.unique(row[[0, 2]]) for row in left.train]))) >= 10
 
 
-def test_mark_by_relations_statements_and_share(graph, tmp_path):
+def test_mark_by_relations_triples_and_share(graph, tmp_path):
     (tmp_path / "private.txt").write_text("r1\nr4\n")
     (size,) = answer("mark", graph, "one", "--relations", "private.txt")
     assert size["confidential"] == sum("\tr1\t" in line or "\tr4\t" in line for line in rows(graph))
@@ -134,7 +134,7 @@ def test_mark_by_relations_statements_and_share(graph, tmp_path):
     assert {marked.relations[r] for r in marked.train[marked.confidential, 1].tolist()} == {"r1", "r4"}
 
     (tmp_path / "list.tsv").write_text("\n".join(rows(graph)[:7]) + "\n")
-    (size,) = answer("mark", graph, "two", "--statements", "list.tsv")
+    (size,) = answer("mark", graph, "two", "--triples", "list.tsv")
     assert size["confidential"] == 7
     (size,) = answer("mark", graph, "three", "--share", 0.5)
     assert size["confidential"] == 150
@@ -151,14 +151,14 @@ def test_forget(graph, tmp_path):
     assert list(read_federation(tmp_path / "rest", strict=True)) == ["0", "1"]
 
 
-def test_marks_are_forgotten_with_their_statements_and_lost_aloud(graph, tmp_path):
+def test_marks_are_forgotten_with_their_triples_and_lost_aloud(graph, tmp_path):
     answer("mark", graph, "marked", "--share", 1)
     answer("forget", "marked", "rest", "--share", 0.05)
     assert sorted(rows(tmp_path / "rest/forget.tsv") + rows(tmp_path / "rest/train.tsv")) == rows(
         tmp_path / "marked/train.tsv"
     )
     done = CliRunner().invoke(app, ["data", "split", "marked", "divided"])
-    assert "warning: 60 of 300 confidential statements were moved to valid or test" in done.stderr
+    assert "warning: 60 of 300 confidential triples were moved to valid or test" in done.stderr
     message = refused("convert", "marked", "new/rdf", "--format", "nt")
     assert message.startswith("error: new/rdf: N-Triples cannot mark 300 confidential")
 
@@ -195,7 +195,7 @@ def test_bad_input(graph, tmp_path):
     assert "two halves are two sites, not 3" in refused(
         "partition", graph, "out", "--by", "half", "--sites", 3
     )
-    assert "expected one of --relations, --statements, --share" in refused("mark", graph, "out")
+    assert "expected one of --relations, --triples, --share" in refused("mark", graph, "out")
     assert "share: expected above 0" in refused("mark", graph, "out", "--share", 2)
     (tmp_path / "names.txt").write_text("r1\nr99\n")
     assert "no relation is named 'r99'" in refused("mark", graph, "out", "--relations", "names.txt")

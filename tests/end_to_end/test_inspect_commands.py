@@ -98,7 +98,7 @@ def test_not_a_run() -> None:
 # predict
 
 
-def known_statements() -> set[tuple[str, ...]]:
+def known_triples() -> set[tuple[str, ...]]:
     lines = [
         line
         for split in ("train", "valid", "test")
@@ -122,7 +122,7 @@ def test_predict(given: list[str], asked: str) -> None:
     assert len({row[asked] for row in everything}) == len(everything) == (2 if asked == "relation" else 20)
     scores = [row["score"] for row in everything]
     assert scores == sorted(scores, reverse=True)
-    stated = known_statements()
+    stated = known_triples()
     assert all(row["known"] == ((row["head"], row["relation"], row["tail"]) in stated) for row in everything)
     new = answer(*line, "--top", 50)
     assert new == [row for row in everything if not row["known"]]

@@ -44,7 +44,7 @@ def test_a_run_with_a_ledger(strict: Path) -> None:
         "site": "north",
         "epsilon": epsilon,
         "delta": 1e-6,
-        "unit": "statement",
+        "unit": "triple",
         "neighbours": "zero-out-one",
         "accountant": "rdp",
         "guarantee": "formal",
@@ -68,7 +68,7 @@ def test_for_people(strict: Path) -> None:
         assert said in shown.stdout
     for line in shown.stdout.splitlines():
         if line.startswith(SITES):
-            assert "unit: one confidential statement; neighbours: zero out one; accountant: " in line
+            assert "unit: one confidential triple; neighbours: zero out one; accountant: " in line
 
 
 def test_another_delta_and_accountant(strict: Path) -> None:
@@ -82,15 +82,15 @@ def test_another_delta_and_accountant(strict: Path) -> None:
     assert "delta: expected above 0 and below 1" in refused("privacy", strict, "--delta", "2")
 
 
-def test_a_delta_beside_the_number_of_statements(strict: Path, tmp_path: Path) -> None:
-    """What publishes one of 5,000 statements at random has δ = 2e-4."""
+def test_a_delta_beside_the_number_of_triples(strict: Path, tmp_path: Path) -> None:
+    """What publishes one of 5,000 triples at random has δ = 2e-4."""
     for delta in ("2e-4", "0.5"):
-        assert "allows publishing one of the 5,000 confidential statements of site 'north'" in refused(
+        assert "allows publishing one of the 5,000 confidential triples of site 'north'" in refused(
             "privacy", strict, "--delta", delta
         )
     near = fedkge("privacy", strict, "--delta", "1e-4")
     assert near.exit_code == 0
-    assert "Warning: δ = 0.0001 is 0.5 of one in the 5,000 confidential statements of north" in near.stdout
+    assert "Warning: δ = 0.0001 is 0.5 of one in the 5,000 confidential triples of north" in near.stdout
     assert "Warning" not in fedkge("privacy", strict, "--delta", "1e-5").stdout
     release = Release(TouchedRows(0.7, 20.0), Shuffled(0.01), 50)
     paper = private_run(tmp_path / "paper", PAPER, release)
@@ -111,7 +111,7 @@ def test_paper_mode_promises_nothing(tmp_path: Path) -> None:
     ("options", "said"),
     [
         ([], "guarantee: none, because training added no noise (privacy.mode is off)."),
-        (["privacy.mode=u-only"], "Confidential statements were not used (privacy.mode is u-only)"),
+        (["privacy.mode=u-only"], "Confidential triples were not used (privacy.mode is u-only)"),
     ],
 )
 def test_a_run_without_a_ledger(tmp_path: Path, options: list[str], said: str) -> None:
@@ -165,11 +165,11 @@ def test_runs_that_were_counted_otherwise_are_counted_alike(
 
 
 def test_runs_that_do_not_add_up(strict: Path, tmp_path: Path) -> None:
-    """A run without protection, or on other statements, is no zero in a sum."""
+    """A run without protection, or on other triples, is no zero in a sum."""
     plain = write_run(tmp_path / "plain", "fede", sites=SITES)
     found = answer("privacy", strict, plain)
     assert found["together"] == []
-    assert "plain trained on confidential statements without protection" in found["not_together"]
+    assert "plain trained on confidential triples without protection" in found["not_together"]
     pooled = private_run(tmp_path / "pooled", STRICT, Release(Gaussian(1.2), Poisson(0.01), 50))
     config = (pooled / "config.toml").read_text()
     (pooled / "config.toml").write_text(config.replace('name = "fede"', 'name = "collective"'))
@@ -179,7 +179,7 @@ def test_runs_that_do_not_add_up(strict: Path, tmp_path: Path) -> None:
     summary["sites"]["north"]["digest"] = "another"
     (other / "summary.json").write_text(json.dumps(summary))
     shown = fedkge("privacy", strict, other).stdout
-    assert "Not added up: north had other statements" in shown
+    assert "Not added up: north had other triples" in shown
     assert "All runs together" not in shown
 
 

@@ -155,7 +155,7 @@ def test_resuming_over_other_data(tmp_path: Path) -> None:
     with (tmp_path / "data" / "north" / "train.tsv").open("a") as file:
         file.write("somebody\ta\te1\n")
     message = (
-        f"{tmp_path / 'run'}: site 'north' has other statements or marks than the run was trained on; "
+        f"{tmp_path / 'run'}: site 'north' has other triples or marks than the run was trained on; "
         "expected the same files: restore them, or run anew"
     )
     assert refused(*line, "--set", "rounds=2", "--resume") == message
@@ -260,16 +260,16 @@ def test_the_bar_on_a_terminal(tmp_path: Path) -> None:
 # What is imported when.
 
 
-@pytest.mark.parametrize("statement", ["import fedkge", "from fedkge.cli.main import main; main()"])
-def test_nothing_heavy_is_imported_for_help(statement: str) -> None:
+@pytest.mark.parametrize("triple", ["import fedkge", "from fedkge.cli.main import main; main()"])
+def test_nothing_heavy_is_imported_for_help(triple: str) -> None:
     code = (
-        f"import sys; sys.argv = ['fedkge', '--help']\ntry:\n    {statement}\nexcept SystemExit: pass\n"
+        f"import sys; sys.argv = ['fedkge', '--help']\ntry:\n    {triple}\nexcept SystemExit: pass\n"
         "heavy = {'torch', 'numpy', 'numba', 'pyarrow', 'plotly', 'sklearn', 'pykeen', 'safetensors'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stderr == "[]\n"
-    assert ("embeddings" in found.stdout) == ("main" in statement)
+    assert ("embeddings" in found.stdout) == ("main" in triple)
 
 
 def test_plain_torch_instead_of_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

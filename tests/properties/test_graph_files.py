@@ -35,11 +35,11 @@ def rows(names: st.SearchStrategy[str], min_size: int = 1) -> st.SearchStrategy[
     return st.lists(st.one_of(st.tuples(names, names, names), pick), min_size=min_size, max_size=12)
 
 
-def same(one: indexing.Statements, other: indexing.Statements) -> bool:
-    def plain(statements: indexing.Statements) -> tuple[object, ...]:
-        marks = statements.confidential
+def same(one: indexing.NamedTriples, other: indexing.Triples) -> bool:
+    def plain(triples: indexing.NamedTriples) -> tuple[object, ...]:
+        marks = triples.confidential
         marks = None if marks is None else marks.tolist()
-        return statements.entities, statements.relations, statements.triples.tolist(), marks
+        return triples.entities, triples.relations, triples.triples.tolist(), marks
 
     return plain(one) == plain(other)
 
@@ -74,9 +74,9 @@ def test_the_fast_reader_gives_what_the_plain_one_does_or_leaves_it(parts, diale
     st.sampled_from([16, 32, 1 << 20]),
 )
 @settings(max_examples=60, deadline=None)
-def test_the_fast_reader_reads_good_files(statements, width, end, dialect, block) -> None:
-    content = "".join(dialect.separator.join(row[:width]) + end for row in statements).encode()
-    assert isinstance(compare(content, dialect, block), indexing.Statements)
+def test_the_fast_reader_reads_good_files(triples, width, end, dialect, block) -> None:
+    content = "".join(dialect.separator.join(row[:width]) + end for row in triples).encode()
+    assert isinstance(compare(content, dialect, block), indexing.NamedTriples)
 
 
 def compare(content: bytes, dialect: delimited.Dialect, block: int) -> object:
@@ -92,13 +92,13 @@ def compare(content: bytes, dialect: delimited.Dialect, block: int) -> object:
 
 @given(rows(NAMES))
 @settings(max_examples=50, deadline=None)
-def test_csv_means_what_the_standard_library_writes(statements) -> None:
+def test_csv_means_what_the_standard_library_writes(triples) -> None:
     text = io.StringIO(newline="")
-    csv.writer(text, quoting=csv.QUOTE_ALL).writerows(statements)
+    csv.writer(text, quoting=csv.QUOTE_ALL).writerows(triples)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "train.csv"
         path.write_bytes(b"head,relation,tail\r\n" + text.getvalue().encode())
-        assert_same_graph(read_graph(path), graph_from_names(statements))
+        assert_same_graph(read_graph(path), graph_from_names(triples))
 
 
 @given(rows(TSV_NAMES), rows(TSV_NAMES, 0))
@@ -128,11 +128,11 @@ def obvious_ids(*splits: list[tuple[str, str, str]]) -> tuple[list[str], list[st
     """The rule for ids as it is stated."""
     entities: list[str] = []
     relations: list[str] = []
-    for statements in splits:
-        for name in [row[0] for row in statements] + [row[2] for row in statements]:
+    for triples in splits:
+        for name in [row[0] for row in triples] + [row[2] for row in triples]:
             if name not in entities:
                 entities.append(name)
-        for _, name, _ in statements:
+        for _, name, _ in triples:
             if name not in relations:
                 relations.append(name)
     return entities, relations
@@ -146,7 +146,7 @@ def obvious_ids(*splits: list[tuple[str, str, str]]) -> tuple[list[str], list[st
 )
 @settings(max_examples=100, deadline=None)
 def test_indexing_against_the_obvious(train, valid, test, crowded) -> None:
-    """Ids, duplicates, leaks and unseen names, also when the keys of statements do not fit in 63 bits."""
+    """Ids, duplicates, leaks and unseen names, also when the keys of triples do not fit in 63 bits."""
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DataWarning)
         if crowded:
@@ -157,13 +157,11 @@ def test_indexing_against_the_obvious(train, valid, test, crowded) -> None:
             return
         graph = graph_from_names(train, valid, test)
     assert (list(graph.entities), list(graph.relations)) == obvious_ids(train, valid, test)
-    for split, statements in zip(graph.splits(), (train, valid, test), strict=True):
+    for split, triples in zip(graph.splits(), (train, valid, test), strict=True):
         e, r = graph.entities, graph.relations
-        assert [(e[h], r[k], e[t]) for h, k, t in graph.split(split).tolist()] == list(
-            dict.fromkeys(statements)
-        )
-        dropped = len(statements) - len(set(statements))
-        told = [w for w in caught if str(w.message).startswith(f"{split}: {dropped} duplicate statement")]
+        assert [(e[h], r[k], e[t]) for h, k, t in graph.split(split).tolist()] == list(dict.fromkeys(triples))
+        dropped = len(triples) - len(set(triples))
+        told = [w for w in caught if str(w.message).startswith(f"{split}: {dropped} duplicate triple")]
         assert len(told) == (dropped > 0)
     seen = obvious_ids(train)
     for name, part in (("valid", valid), ("test", test)):

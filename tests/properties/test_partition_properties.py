@@ -17,10 +17,10 @@ from fedkge.graphs.partition import by_relation, by_triple, halves
 from fedkge.graphs.split import split
 
 entity = st.integers(0, 8).map("e{}".format)
-statement = st.tuples(entity, st.integers(0, 4).map("r{}".format), entity)  # self-loops included
+triple = st.tuples(entity, st.integers(0, 4).map("r{}".format), entity)  # self-loops included
 stars = st.integers(1, 12).map(lambda n: [("hub", "r", f"leaf{i}") for i in range(n)])
 loops = st.integers(1, 6).map(lambda n: [(f"e{i}", "r", f"e{i}") for i in range(n)])
-rows = st.lists(statement, min_size=1, max_size=40, unique=True) | stars | loops
+rows = st.lists(triple, min_size=1, max_size=40, unique=True) | stars | loops
 ratios = st.tuples(st.integers(1, 100), st.integers(0, 100), st.integers(0, 100))
 
 
@@ -30,7 +30,7 @@ def spelled(graph: Graph, triples: np.ndarray | None = None) -> list[tuple[str, 
 
 
 def names(triples: list[tuple[str, str, str]]) -> Counter[tuple[str, str]]:
-    """How often each entity and relation stands in a statement; a self-loop counts once."""
+    """How often each entity and relation stands in a triple; a self-loop counts once."""
     return Counter(x for h, r, t in triples for x in {("entity", h), ("relation", r), ("entity", t)})
 
 
@@ -47,7 +47,7 @@ def test_train_knows_every_name(rows, ratio, seed):
     wanted = [round(len(rows) * part / sum(ratio)) for part in ratio[1:]]
     if not caught:
         assert [len(divided.valid), len(divided.test)] == wanted
-    else:  # then nothing more could be held out: each statement is the last of some name
+    else:  # then nothing more could be held out: each triple is the last of some name
         assert len(divided.valid) + len(divided.test) < sum(wanted)
         for row in spelled(divided, divided.train):
             assert min(train[name] for name in names([row])) == 1

@@ -28,10 +28,8 @@ METRICS = {
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
     n, m = draw(st.integers(1, 9)), draw(st.integers(1, 3))
-    statement = st.tuples(st.integers(0, n - 1), st.integers(0, m - 1), st.integers(0, n - 1))
-    triples = (
-        draw(st.lists(statement, min_size=2, max_size=30, unique=True)) if n * n * m > 1 else [(0, 0, 0)]
-    )
+    triple = st.tuples(st.integers(0, n - 1), st.integers(0, m - 1), st.integers(0, n - 1))
+    triples = draw(st.lists(triple, min_size=2, max_size=30, unique=True)) if n * n * m > 1 else [(0, 0, 0)]
     cut = draw(st.integers(1, len(triples)))
     array = np.array(triples, np.int64)
     test = array[cut:] if cut < len(array) else array[:1]

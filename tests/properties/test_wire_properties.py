@@ -1,4 +1,4 @@
-"""Any envelope comes back as it was sent; any bytes are an envelope or a `DataError`."""
+"""Any message comes back as it was sent; any bytes are a message or a `DataError`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedkge.errors import DataError
-from fedkge.exchange.rows import Envelope
+from fedkge.exchange.rows import Message
 from fedkge.exchange.wire import DTYPES, decode, encode, length
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -41,7 +41,7 @@ def tensors(draw: st.DrawFn) -> Tensor:
 
 
 envelopes = st.builds(
-    Envelope,
+    Message,
     sender=TEXT,
     recipient=TEXT,
     kind=TEXT,
@@ -56,7 +56,7 @@ def bits(tensor: Tensor) -> bytes:
 
 
 @given(envelopes)
-def test_comes_back(sent: Envelope) -> None:
+def test_comes_back(sent: Message) -> None:
     data = encode(sent)
     read = decode(data)
     assert length(sent) == len(data)
@@ -75,7 +75,7 @@ def test_comes_back(sent: Envelope) -> None:
 
 
 @given(envelopes)
-def test_the_library_agrees(sent: Envelope) -> None:
+def test_the_library_agrees(sent: Message) -> None:
     load = pytest.importorskip("safetensors.torch").load
     read = load(encode(sent))
     assert {name: bits(part) for name, part in read.items()} == {n: bits(p) for n, p in sent.body.items()}
@@ -109,7 +109,7 @@ def test_any_header_is_refused(header: bytes, brace: bool) -> None:
 
 @given(envelopes, st.data())
 @settings(max_examples=300)
-def test_damaged_messages(sent: Envelope, data: st.DataObject) -> None:
+def test_damaged_messages(sent: Message, data: st.DataObject) -> None:
     damaged = bytearray(encode(sent))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, max(0, len(damaged) - 1)))
@@ -122,11 +122,11 @@ def test_damaged_messages(sent: Envelope, data: st.DataObject) -> None:
 
 @given(envelopes, st.data())
 @settings(max_examples=300)
-def test_lying_headers(sent: Envelope, data: st.DataObject) -> None:
+def test_lying_headers(sent: Message, data: st.DataObject) -> None:
     """Valid JSON that says something else: a value anywhere in the header is replaced, removed or added."""
-    message = encode(sent)
-    start = 8 + int.from_bytes(message[:8], "little")
-    header = json.loads(message[8:start])
+    raw = encode(sent)
+    start = 8 + int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8:start])
     for _ in range(data.draw(st.integers(1, 2))):
         place: Any = header
         while True:
@@ -147,13 +147,13 @@ def test_lying_headers(sent: Envelope, data: st.DataObject) -> None:
         else:
             place[data.draw(TEXT)] = value
     text = json.dumps(header).encode()
-    is_refused_or_right(struct.pack("<Q", len(text)) + text + message[start:])
+    is_refused_or_right(struct.pack("<Q", len(text)) + text + raw[start:])
 
 
 @given(envelopes, st.data())
-def test_cut_or_lengthened(sent: Envelope, data: st.DataObject) -> None:
-    message = encode(sent)
-    cut = data.draw(st.integers(0, len(message) - 1))
-    for wrong in (message[:cut], message + data.draw(st.binary(min_size=1, max_size=9))):
+def test_cut_or_lengthened(sent: Message, data: st.DataObject) -> None:
+    raw = encode(sent)
+    cut = data.draw(st.integers(0, len(raw) - 1))
+    for wrong in (raw[:cut], raw + data.draw(st.binary(min_size=1, max_size=9))):
         with pytest.raises(DataError):
             decode(wrong)

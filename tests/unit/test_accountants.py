@@ -24,7 +24,7 @@ import dp_accounting.rdp
 SOUND = ("pld", "rdp", "rdp-paper")
 PHI = NormalDist().cdf
 
-# FB15k and FB15k-237: training statements; half of them confidential, or all (FullDP).
+# FB15k and FB15k-237: training triples; half of them confidential, or all (FullDP).
 STATEMENTS = {"FB15k": 483_142, "FB15k-237": 272_115}
 PUBLISHED = {  # Tables 5 and 7 of the paper: noise -> ε; the same for all four models
     ("FB15k", "half"): {0.7: 8.79, 1.0: 3.92, 1.3: 2.60, 10.0: 0.30},

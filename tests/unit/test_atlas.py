@@ -16,7 +16,7 @@ import pytest
 
 import fedkge
 
-Statement = tuple[str, str, str]
+Triple = tuple[str, str, str]
 
 ATLAS = Path(fedkge.__file__).parent / "graphs" / "atlas"
 BUILD = Path(__file__).parents[2] / "tools" / "build_atlas.py"
@@ -25,7 +25,7 @@ PARTS = ("train", "valid", "test")
 PAIRS_OF_SITES = list(combinations(SITES, 2))
 
 
-def read(path: Path) -> list[Statement]:
+def read(path: Path) -> list[Triple]:
     lines = gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()
     rows = [tuple(line.split("\t")) for line in lines]
     assert all(len(row) == 3 and all(name and name == name.strip() for name in row) for row in rows)
@@ -33,29 +33,29 @@ def read(path: Path) -> list[Statement]:
 
 
 @pytest.fixture(scope="module")
-def atlas() -> dict[str, dict[str, list[Statement]]]:
+def atlas() -> dict[str, dict[str, list[Triple]]]:
     return {site: {part: read(ATLAS / site / f"{part}.tsv.gz") for part in PARTS} for site in SITES}
 
 
 @pytest.fixture(scope="module")
-def known(atlas: dict[str, dict[str, list[Statement]]]) -> dict[str, list[Statement]]:
-    """Every statement of a site."""
+def known(atlas: dict[str, dict[str, list[Triple]]]) -> dict[str, list[Triple]]:
+    """Every triple of a site."""
     return {site: [row for part in parts.values() for row in part] for site, parts in atlas.items()}
 
 
-def entities(statements: list[Statement]) -> set[str]:
-    return {name for head, _, tail in statements for name in (head, tail)}
+def entities(triples: list[Triple]) -> set[str]:
+    return {name for head, _, tail in triples for name in (head, tail)}
 
 
 @pytest.fixture(scope="module")
-def names(known: dict[str, list[Statement]]) -> set[str]:
+def names(known: dict[str, list[Triple]]) -> set[str]:
     return set().union(*map(entities, known.values()))
 
 
-def test_four_sites_of_thousands_of_statements_in_under_a_megabyte(known):
+def test_four_sites_of_thousands_of_triples_in_under_a_megabyte(known):
     assert sorted(path.name for path in ATLAS.iterdir() if path.is_dir()) == list(SITES)
     assert 30_000 <= sum(map(len, known.values())) <= 45_000
-    assert all(len(statements) >= 7_000 for statements in known.values())
+    assert all(len(triples) >= 7_000 for triples in known.values())
     assert sum(path.stat().st_size for path in ATLAS.rglob("*") if path.is_file()) < 600_000
 
 
@@ -74,7 +74,7 @@ def test_train_has_every_entity_and_relation(atlas, known, site):
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_an_entity_has_at_least_two_statements_at_its_site(known, site):
+def test_an_entity_has_at_least_two_triples_at_its_site(known, site):
     degree = Counter(name for head, _, tail in known[site] for name in (head, tail))
     assert min(degree.values()) >= 2
 
@@ -94,7 +94,7 @@ def test_no_two_things_are_linked_at_two_sites(known, one, other):
 
 @pytest.mark.parametrize("site", SITES)
 def test_two_things_are_linked_once_within_a_site(known, site):
-    """Else a held-out statement would stand in train, inverted or under another relation."""
+    """Else a held-out triple would stand in train, inverted or under another relation."""
     assert len({frozenset((head, tail)) for head, _, tail in known[site]}) == len(known[site])
     assert all(head != tail for head, _, tail in known[site])
 
@@ -106,7 +106,7 @@ def test_every_two_sites_share_cities(known, one, other):
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_held_out_statements_concern_what_others_know_and_each_site_has_its_own(atlas, known, site):
+def test_held_out_triples_concern_what_others_know_and_each_site_has_its_own(atlas, known, site):
     elsewhere = set().union(*(entities(known[other]) for other in SITES if other != site))
     about = [head in elsewhere or tail in elsewhere for head, _, tail in atlas[site]["test"]]
     assert sum(about) > len(about) / 2

@@ -105,7 +105,7 @@ def test_groups_are_judged_each_by_its_own_threshold() -> None:
 def test_a_perfect_attack_is_not_quite_certain() -> None:
     found = roc.auc([Scored(np.arange(10.0) + 100, np.arange(10.0))])
     assert found.value == 1
-    assert found.low == pytest.approx(0.025**0.1)  # ten pairs of different statements
+    assert found.low == pytest.approx(0.025**0.1)  # ten pairs of different triples
 
 
 def test_what_epsilon_allows_is_what_the_privacy_page_says() -> None:
@@ -210,7 +210,7 @@ def test_members_and_others_differ_in_membership_alone(seed: int, marked: float,
         assert {tuple(row) for row in found.members.tolist()} <= secret
 
 
-def test_the_last_statement_of_an_entity_is_no_member_to_try() -> None:
+def test_the_last_triple_of_an_entity_is_no_member_to_try() -> None:
     """A split could not have held it out: an attack would tell it by its entity."""
     graph = graph_of(np.array([[0, 0, 1], [1, 0, 2], [2, 0, 0], [3, 0, 0], [4, 0, 4]]), 5, 1)
     graph = replace(graph, test=np.array([[0, 0, 2], [1, 0, 0], [2, 0, 1], [0, 0, 0], [1, 0, 1]]))
@@ -220,7 +220,7 @@ def test_the_last_statement_of_an_entity_is_no_member_to_try() -> None:
 
 def test_nobody_to_try() -> None:
     graph = replace(graph_of(np.array([[0, 0, 1], [1, 0, 0]]), 3, 2), test=np.array([[0, 1, 2]]))
-    with pytest.raises(DataError, match="site 'lab': no relation has both training statements"):
+    with pytest.raises(DataError, match="site 'lab': no relation has both training triples"):
         candidates(graph, 10, 0, "lab")
 
 
@@ -272,12 +272,12 @@ def test_signals_do_not_depend_on_how_many_are_scored_at_a_time(monkeypatch: pyt
 # Neighbouring graphs
 
 
-def test_neighbours_differ_in_one_confidential_statement_and_in_no_name() -> None:
+def test_neighbours_differ_in_one_confidential_triple_and_in_no_name() -> None:
     graph = world(2, 0.4)
-    for statement in draw(graph, 5, 0):
-        smaller = without(graph, statement.tolist())
+    for triple in draw(graph, 5, 0):
+        smaller = without(graph, triple.tolist())
         gone = {tuple(row) for row in graph.train.tolist()} - {tuple(row) for row in smaller.train.tolist()}
-        assert gone == {tuple(statement.tolist())}
+        assert gone == {tuple(triple.tolist())}
         assert smaller.confidential is not None
         assert graph.confidential is not None
         assert smaller.confidential.sum() == graph.confidential.sum() - 1

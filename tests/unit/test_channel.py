@@ -15,7 +15,7 @@ from fedkge.errors import DataError
 from fedkge.exchange import codec as codecs
 from fedkge.exchange.channel import Receiver, Sender
 from fedkge.exchange.codec import CODECS, BFloat16, Codec, Float16, Float32, Int8
-from fedkge.exchange.rows import HUB, Envelope, Rows, Update
+from fedkge.exchange.rows import HUB, Message, Rows, Update
 from fedkge.exchange.wire import decode, encode, length
 from fedkge.graphs.graph import Axis
 from fedkge.runtimes.traffic import Traffic
@@ -49,7 +49,7 @@ def same(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
 def test_both_axes_over_the_wire(name: str) -> None:
     sender, receiver = ends(CODECS[name]())
     update = {**entities(4, 12, 40), Axis.RELATION: Rows(RELATIONS, values(2, 3))}
-    body = decode(encode(Envelope("a", HUB, "upload", 1, sender.encode(update)))).body
+    body = decode(encode(Message("a", HUB, "upload", 1, sender.encode(update)))).body
     received = receiver.decode(body)
     assert received.keys() == update.keys()
     for axis, rows in update.items():
@@ -335,8 +335,8 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def counted(update: Update) -> int:
     """The values that a site's upload counts for."""
     traffic = Traffic(Float32(), WIDTHS)
-    traffic.count(Envelope("a", HUB, "join", 0, {f"{axis}.ids": ids for axis, ids in ANNOUNCED.items()}))
-    traffic.count(Envelope("a", HUB, "upload", 1, Sender(Float32(), ANNOUNCED).encode(update)))
+    traffic.count(Message("a", HUB, "join", 0, {f"{axis}.ids": ids for axis, ids in ANNOUNCED.items()}))
+    traffic.count(Message("a", HUB, "upload", 1, Sender(Float32(), ANNOUNCED).encode(update)))
     return int(traffic.summary()["up_values"])
 
 
@@ -393,6 +393,6 @@ def test_the_document_has_these_bytes() -> None:
     for name in CODECS:
         sender = Sender(CODECS[name](), {Axis.ENTITY: ids})
         bodies = [sender.encode({Axis.ENTITY: rows}), sender.encode({Axis.ENTITY: rows[ids[::2]]})]
-        measured = [length(Envelope("site", HUB, "upload", 1, body)) for body in bodies]
+        measured = [length(Message("site", HUB, "upload", 1, body)) for body in bodies]
         assert shown[name] == tuple(f"{count:,}" for count in measured)
     assert shown.keys() == set(CODECS)

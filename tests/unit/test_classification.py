@@ -83,11 +83,11 @@ def test_corruptions_change_one_end_uniformly_and_are_no_facts() -> None:
 
 
 def test_where_one_end_has_no_corruption_the_other_is_taken() -> None:
-    statements = np.array([[0, 0, 0], [0, 0, 1], [0, 0, 2]])  # every tail of (a, r) is known
-    corrupted, possible = corrupt(statements, Known.of(statements, 3, 1), np.random.default_rng(0))
+    triples = np.array([[0, 0, 0], [0, 0, 1], [0, 0, 2]])  # every tail of (a, r) is known
+    corrupted, possible = corrupt(triples, Known.of(triples, 3, 1), np.random.default_rng(0))
     assert possible.all()
     assert (corrupted[:, 0] > 0).all()
-    assert (corrupted[:, 2] == statements[:, 2]).all()
+    assert (corrupted[:, 2] == triples[:, 2]).all()
 
 
 def perfect_tables(graph: Graph) -> Tables:
@@ -108,7 +108,7 @@ def test_a_perfect_model_makes_no_mistake() -> None:
     assert result.without_valid == 0
 
 
-def test_the_same_seed_judges_the_same_statements() -> None:
+def test_the_same_seed_judges_the_same_triples() -> None:
     graph = random_graph()
     tables = Tables.create(MODELS["transe"](dim=4), torch.arange(8), torch.arange(2), 0)
     first, again = (classify(tables, graph, seed=5) for _ in range(2))
@@ -116,7 +116,7 @@ def test_the_same_seed_judges_the_same_statements() -> None:
     assert len({classify(tables, graph, seed=seed).auc for seed in range(4)}) > 1
 
 
-def test_relations_without_valid_statements_use_the_overall_threshold() -> None:
+def test_relations_without_valid_triples_use_the_overall_threshold() -> None:
     graph = random_graph()
     only = graph.valid[graph.valid[:, 1] == 0]
     partial = Graph(graph.entities, graph.relations, graph.train, only, graph.test)
@@ -125,18 +125,18 @@ def test_relations_without_valid_statements_use_the_overall_threshold() -> None:
     assert result.thresholds[1] == result.overall
 
 
-def test_statements_that_cannot_be_corrupted_are_left_out() -> None:
+def test_triples_that_cannot_be_corrupted_are_left_out() -> None:
     everything = np.array([(h, 0, t) for h in range(2) for t in range(2)] + [(0, 1, 0), (1, 1, 0)])
     graph = Graph(Names("ab"), Names("rs"), everything[4:], everything[4:], everything)
     tables = Tables.create(MODELS["transe"](dim=4), torch.arange(2), torch.arange(2), 0)
-    with pytest.warns(DataWarning, match="4 statements left out"):
+    with pytest.warns(DataWarning, match="4 triples left out"):
         assert classify(tables, graph, seed=0).count == 4
 
 
 def test_nothing_to_classify_or_scores_that_diverged_are_errors() -> None:
     graph = random_graph()
     tables = Tables.create(MODELS["transe"](dim=4), torch.arange(8), torch.arange(2), 0)
-    with pytest.raises(DataError, match="valid at site lab: no statements"):
+    with pytest.raises(DataError, match="valid at site lab: no triples"):
         classify(tables, Graph(graph.entities, graph.relations, graph.train), seed=0, site="lab")
     tables.entities[:] = float("nan")
     with pytest.raises(DataError, match="not finite"):

@@ -1,4 +1,4 @@
-"""Each statement's gradient is cut by its true norm, over all tables together."""
+"""Each triple's gradient is cut by its true norm, over all tables together."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def batch_of(side: Side, b: int = 9, n: int = 8, seed: int = 1) -> Batch:
 
 
 def one_by_one(tables: Tables, batch: Batch, losses: Callable[[Tables, Batch], Tensor]) -> list[list[Tensor]]:
-    """Every statement's gradients of all tables, by autograd."""
+    """Every triple's gradients of all tables, by autograd."""
     found = []
     for i in range(len(batch.anchor)):
         leaves = tables.to("cpu")
@@ -76,12 +76,12 @@ def test_norms_and_cut_sums_equal_those_of_gradients_one_by_one(
     trainer, tables, batch = Trainer(loss=loss, l3=l3), trained(tables_of(name)), batch_of(side)
     expected = one_by_one(tables, batch, trainer.regularised(partial(plainly, trainer)))
     norms = torch.stack([norm(gradients) for gradients in expected])
-    statements = differentiated(tables, trainer.regularised(trainer.objective), batch)
-    assert torch.allclose(statements.norms(), norms, rtol=1e-10, atol=2e-8)
+    triples = differentiated(tables, trainer.regularised(trainer.objective), batch)
+    assert torch.allclose(triples.norms(), norms, rtol=1e-10, atol=2e-8)
     clip = float(norms.median())
     assert (norms > clip).any(), "some are cut, some are not"
     factors = cut(norms, clip)
-    statements.release_(factors)
+    triples.release_(factors)
     for number, axis in enumerate(Axis):
         total = sum(f * gradients[number] for f, gradients in zip(factors, expected, strict=True))
         assert torch.allclose(tables.gradients[axis].dense, total, rtol=1e-10, atol=1e-12)
@@ -108,10 +108,10 @@ def test_two_tables_are_cut_jointly(shared: bool) -> None:
 
 def test_pieces_that_cannot_be_told_apart_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     tables, batch = trained(tables_of("transr")), batch_of(Side.TAIL, b=6)
-    monkeypatch.setattr("fedkge.models.tables.CHUNK", 8 * 6 * 4)  # scores of four statements at a time
+    monkeypatch.setattr("fedkge.models.tables.CHUNK", 8 * 6 * 4)  # scores of four triples at a time
     monkeypatch.setattr(clipping, "CHUNK", 8 * 6 * 4)
     assert at_once(tables, 8) == 4
-    with pytest.raises(ValueError, match="of 6 statements"):
+    with pytest.raises(ValueError, match="of 6 triples"):
         differentiated(tables, Trainer().objective, batch).norms()
 
 
@@ -124,7 +124,7 @@ def test_gradients_that_are_formed_are_formed_some_at_a_time(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("name", ["transe", "distmult", "transr"])
-def test_a_statement_whose_gradient_overflows_adds_nothing(name: str) -> None:
+def test_a_triple_whose_gradient_overflows_adds_nothing(name: str) -> None:
     tables, batch = tables_of(name), batch_of(Side.TAIL)
     for axis in Axis:
         setattr(
@@ -132,11 +132,11 @@ def test_a_statement_whose_gradient_overflows_adds_nothing(name: str) -> None:
         )
     tables.relations[1] = 1e38
     trained(tables)
-    statements = differentiated(tables, Trainer().objective, batch)
-    norms = statements.norms()
+    triples = differentiated(tables, Trainer().objective, batch)
+    norms = triples.norms()
     assert not norms.isfinite().all()
     assert norms.isfinite().any()
-    statements.release_(cut(norms, 1.0))
+    triples.release_(cut(norms, 1.0))
     for gradient in tables.gradients.values():
         assert gradient.dense.isfinite().all()
         assert gradient.dense.any()
@@ -161,11 +161,11 @@ def test_tables_have_their_own_gradients_again_after_a_failure() -> None:
 
 @pytest.mark.parametrize("scale", [1e-23, 1e-20, 1e8])
 @pytest.mark.parametrize("name", list(MODELS))
-def test_a_statement_that_is_dropped_adds_nothing_to_rows_of_any_size(name: str, scale: float) -> None:
+def test_a_triple_that_is_dropped_adds_nothing_to_rows_of_any_size(name: str, scale: float) -> None:
     tables, batch = tables_of(name), batch_of(Side.TAIL)
     tables.entities, tables.relations = tables.entities.float() * scale, tables.relations.float()
     trained(tables)
-    statements = differentiated(tables, Trainer().objective, batch)
-    statements.release_(torch.zeros(len(batch.anchor)))
+    triples = differentiated(tables, Trainer().objective, batch)
+    triples.release_(torch.zeros(len(batch.anchor)))
     for gradient in tables.gradients.values():
         assert not gradient.dense.any(), "NaN is something too"

@@ -1,4 +1,4 @@
-"""What an epoch holds: every statement once a side, in fresh orders, with fresh and honest negatives."""
+"""What an epoch holds: every triple once a side, in fresh orders, with fresh and honest negatives."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def firsts(sites: dict[str, Graph]) -> list[int]:
 
 
 @pytest.mark.parametrize("sides", ["both", "head", "tail"])
-def test_every_statement_once_a_side(sides: str) -> None:
+def test_every_triple_once_a_side(sides: str) -> None:
     batches = epoch(replace(SMALL, sides=sides))
     asked = list(Side) if sides == "both" else [Side(sides)]
     assert {batch.side for batch in batches} == set(asked)
@@ -87,7 +87,7 @@ def test_orders_differ_between_epochs_and_sides_and_sites() -> None:
 
 
 def test_orders_are_shuffles() -> None:
-    """Where a statement lands is not where it stood: positions hardly correlate."""
+    """Where a triple lands is not where it stood: positions hardly correlate."""
     corpus = Corpus.of({"big": random_graph(0, 60, 5, 3000)}, 0)
     order = corpus.shuffled(0, 0).double()
     there = torch.arange(len(order)).double()
@@ -145,7 +145,7 @@ def test_numbers_of_negatives(negatives: int) -> None:
 def test_a_query_that_every_entity_answers() -> None:
     full = [(0, 0, t) for t in range(5)]
     graph = graph_of(np.array([*full, (1, 1, 2)]), 5, 2)
-    with pytest.warns(DataWarning, match=r"^5 training statements have no tail that is not an answer"):
+    with pytest.warns(DataWarning, match=r"^5 training triples have no tail that is not an answer"):
         training = start(SMALL, MODELS["transe"](dim=3), {"a": graph})
     batches = watch(training)
     loss = training.run(0, 3)
@@ -162,9 +162,9 @@ def test_one_entity() -> None:
     assert training.run(0, 2).isfinite().all()
 
 
-def test_no_training_statements() -> None:
+def test_no_training_triples() -> None:
     empty = graph_of(np.empty((0, 3)), 3, 1)
-    with pytest.raises(DataError, match=r"^site 'b' has no training statements$"):
+    with pytest.raises(DataError, match=r"^site 'b' has no training triples$"):
         Corpus.of({"a": SITES["a"], "b": empty}, 0)
 
 
@@ -216,7 +216,7 @@ def test_sites_stand_one_after_another() -> None:
         ({"loss": "margn"}, r"^trainer\.loss: expected one of .*, got 'margn'; did you mean 'margin'\?$"),
         ({"optimizer": "adm"}, r"^trainer\.optimizer: expected one of .*; did you mean 'adam'\?$"),
         ({"sides": "heads"}, r"^trainer\.sides: .*got 'heads'; did you mean 'head'\?$"),
-        ({"optimiser": "adam"}, r"^trainer\.optimiser: no such option; did you mean 'optimizer'\?"),
+        ({"optimizer": "adam"}, r"^trainer\.optimizer: no such option; did you mean 'optimizer'\?"),
     ],
 )
 def test_bad_options(options: dict[str, object], message: str) -> None:

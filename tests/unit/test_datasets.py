@@ -83,7 +83,7 @@ def test_openke_folders_are_understood(web):
 
 
 def test_wrong_counts_are_refused_and_removed(served, home):
-    with pytest.raises(DataError, match=r"3/1/2 statements in train/valid/test, expected 3/1/3") as failure:
+    with pytest.raises(DataError, match=r"3/1/2 triples in train/valid/test, expected 3/1/3") as failure:
         folder(toy(served, (3, 1, 3)))
     assert "toy could not be downloaded" in str(failure.value)
     assert list(home.iterdir()) == []

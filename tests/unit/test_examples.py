@@ -157,15 +157,15 @@ def test_presets_differ_in_their_protection_alone(paths: list[Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "statements", "epsilon"), [("paper", 136_058, 10.08), ("fulldp", 272_115, 6.86)]
+    ("name", "triples", "epsilon"), [("paper", 136_058, 10.08), ("fulldp", 272_115, 6.86)]
 )
-def test_presets_of_dpkge_cost_what_the_paper_says(name: str, statements: int, epsilon: float) -> None:
-    """Table 7; half of FB15k-237's 272,115 statements are confidential, or all."""
+def test_presets_of_dpkge_cost_what_the_paper_says(name: str, triples: int, epsilon: float) -> None:
+    """Table 7; half of FB15k-237's 272,115 triples are confidential, or all."""
     experiment = Experiment.parse(read_toml(EXAMPLES / f"dpkge-2022-fb15k237-transe-{name}.toml"))
     privacy = experiment.privacy
-    cadence = Cadence.of(experiment.trainer, privacy, statements)
+    cadence = Cadence.of(experiment.trainer, privacy, triples)
     epochs = experiment.rounds * experiment.trainer.epochs
-    assert (cadence.expected, cadence.steps) == (int(272_115**0.5), statements // 521)
+    assert (cadence.expected, cadence.steps) == (int(272_115**0.5), triples // 521)
     assert privacy.noise is not None
     assert privacy.delta == pytest.approx(1 / 272_115, rel=1e-4)
     spent = privacy.counted_by.epsilon(

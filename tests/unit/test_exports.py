@@ -173,20 +173,20 @@ def test_a_model_without_a_conversion_names_those_that_have_one(monkeypatch: pyt
         to_pykeen(tables, graph)
 
 
-def test_a_graph_without_training_statements_makes_no_pykeen_model() -> None:
+def test_a_graph_without_training_triples_makes_no_pykeen_model() -> None:
     pytest.importorskip("pykeen")
     tables, graph = make("transe")
-    with pytest.raises(DataError, match="train: no statements"):
+    with pytest.raises(DataError, match="train: no triples"):
         to_pykeen(tables, Graph(graph.entities, graph.relations, graph.train[:0], test=graph.train))
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_confidential_statements_do_not_go_to_pykeen(tmp_path: Path) -> None:
+def test_confidential_triples_do_not_go_to_pykeen(tmp_path: Path) -> None:
     factories = pytest.importorskip("pykeen.triples")
     tables, graph = make("transe")
     marks = np.arange(len(graph.train)) % 3 == 0
     save_pykeen(tables, replace(graph, confidential=marks), tmp_path)
     kept = factories.TriplesFactory.from_path_binary(tmp_path / "training_triples")
     assert sorted(kept.mapped_triples.tolist()) == sorted(graph.train[~marks].tolist())
-    with pytest.raises(DataError, match="all statements are confidential"):
+    with pytest.raises(DataError, match="all triples are confidential"):
         save_pykeen(tables, replace(graph, confidential=np.ones_like(marks)), tmp_path)

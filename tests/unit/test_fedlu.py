@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from fedkge.config import read_toml
 from fedkge.errors import ConfigError, FedkgeError
 from fedkge.evaluation import Known, metrics_by_side, rank
-from fedkge.exchange.rows import HUB, Envelope
+from fedkge.exchange.rows import HUB, Message
 from fedkge.graphs.graph import Axis, Graph, Names
 from fedkge.methods import Hub
 from fedkge.methods.fedlu import FedLU
@@ -97,7 +97,7 @@ def test_so_it_is_with_the_usual_loss_up_to_rounding(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:no two sites have anything in common")
 def test_who_has_nothing_in_common_is_taught_nothing(once: Once) -> None:
-    """Then the two tables are one and the same, to the bit, as long as their optimisers are."""
+    """Then the two tables are one and the same, to the bit, as long as their optimizers are."""
     alone = once(APART, method={"name": "single"}, rounds=3, trainer=EXACT)
     taught = once(APART, method=lu(restart_global=False, **ALONE), rounds=3, trainer=EXACT)
     for name, stack in alone.stack_of.items():
@@ -354,16 +354,16 @@ def test_each_table_is_kept_at_the_round_where_it_validates_best(tmp_path: Path)
         assert not torch.equal(best.companion.relations, best.relations)
 
 
-def test_bad_letters(tmp_path: Path) -> None:
+def test_bad_messages(tmp_path: Path) -> None:
     run = federated(tmp_path, SITES, method=PLATEAU)
     with pytest.raises(FedkgeError, match=r"a: the hub sets \[\], expected \['to_global', 'to_local'\]"):
-        run.sites["a"].begin(Envelope(HUB, "a", "train", 1))
-    for letter in [letter for site in run.sites.values() for letter in site.open()]:
-        run.hub.receive(letter)
+        run.sites["a"].begin(Message(HUB, "a", "train", 1))
+    for message in [message for site in run.sites.values() for message in site.open()]:
+        run.hub.receive(message)
     run.hub.phase, run.hub.events = "measure", []
     good = {"a": run.stack_of["a"].measure("a", run.sites["a"].site.tables, "valid")["a"]["both"]}
-    run.hub.receive(Envelope("a", HUB, "metrics", 1, note={"metrics": good}))
-    run.hub.receive(Envelope("b", HUB, "metrics", 1, note={"metrics": good, "views": {"global": {"b": 1}}}))
+    run.hub.receive(Message("a", HUB, "metrics", 1, note={"metrics": good}))
+    run.hub.receive(Message("b", HUB, "metrics", 1, note={"metrics": good, "views": {"global": {"b": 1}}}))
     assert [event["site"] for event in run.hub.events if event["event"] == "refused"] == ["a", "b"]
 
 

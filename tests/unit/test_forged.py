@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedkge.exchange.rows import Envelope
+from fedkge.exchange.rows import Message
 from fedkge.exchange.wire import length
 from small_federations import federated, ignore, small_federation
 
@@ -96,12 +96,12 @@ def test_a_forged_upload_is_refused_and_the_run_goes_on(
     run = federated(tmp_path, SITES, rounds=5, **options)
     finish, weighed = run.sites["c"].finish, []
 
-    def forged(round: int) -> Envelope:
-        letter = finish(round)
+    def forged(round: int) -> Message:
+        message = finish(round)
         if round == 3:
-            letter = replace(letter, body=forge(dict(letter.body)))
-            weighed.append(length(letter))
-        return letter
+            message = replace(message, body=forge(dict(message.body)))
+            weighed.append(length(message))
+        return message
 
     run.sites["c"].finish = forged  # type: ignore[method-assign]
     run.play(ignore)

@@ -129,7 +129,7 @@ def test_modes_that_promise_something_else(written: ModuleType) -> None:
         "`paper`, whose ε is no guarantee: at ε = 7.97 it is 10.00 points below `u-only` (50.0 times" in text
     )
     assert (
-        "`fulldp`, which protects unrestricted statements too: at ε = 9.99 it is 16.50 points below `off`"
+        "`fulldp`, which protects unrestricted triples too: at ε = 9.99 it is 16.50 points below `off`"
         in text
     )
 
@@ -178,7 +178,7 @@ def test_the_page_is_what_its_results_make(written: ModuleType) -> None:
 
 
 def test_the_noise_is_the_least_that_keeps_within_epsilon(frontier: ModuleType) -> None:
-    """Of FB15k-237's 272,115 training statements half are confidential, or all."""
+    """Of FB15k-237's 272,115 training triples half are confidential, or all."""
     pytest.importorskip("dp_accounting")
     for (preset, epsilon), noise in frontier.NOISE.items():
         one = Experiment.parse(read_toml(ROOT / "examples" / frontier.PRESET.format(preset)))

@@ -281,7 +281,7 @@ def test_adam_computes_gradients_where_it_steps(
 
 @dataclass(frozen=True)
 class Rule:
-    """An optimiser: how many tables of state it keeps, and its step."""
+    """An optimizer: how many tables of state it keeps, and its step."""
 
     states: int
     step: Callable[..., None]
@@ -394,8 +394,8 @@ def test_order_keys_are_the_references_bit_by_bit(clock: tuple[int, int]) -> Non
     assert torch.equal(*both)
 
 
-def statements(kind: Similarity, b: int, n: int, table: Tensor) -> Contribution:
-    """Candidates that repeat, some of them the statement's own anchor."""
+def triples(kind: Similarity, b: int, n: int, table: Tensor) -> Contribution:
+    """Candidates that repeat, some of them the triple's own anchor."""
     part = contribution(kind, b, n, table, m=b, skewed=True)
     part.index[::2, -1] = part.ids[::2]
     return replace(part, scores=reference.forward(kind, part.query, table, part.index))
@@ -406,11 +406,11 @@ def statements(kind: Similarity, b: int, n: int, table: Tensor) -> Contribution:
     ("b", "n", "paired", "width"), [(1, 1, 64, 2), (4, 2, 64, 50), (5, 21, 4, 10), (2, 9, 8, 2 * LONGEST + 6)]
 )
 @pytest.mark.parametrize("kind", Similarity)
-def test_norms_of_statements(
+def test_norms_of_triples(
     kind: Similarity, b: int, n: int, paired: int, width: int, dtype: torch.dtype
 ) -> None:
     table = normal(7, width, dtype=dtype)
-    part = statements(kind, b, n, table)
+    part = triples(kind, b, n, table)
     close(norms.squares(table, part, paired), reference.squares(table, part))
     alone = replace(part, ids=part.ids[:0], values=part.values[:0])
     close(norms.squares(table, alone, paired), reference.squares(table, alone))
@@ -458,7 +458,7 @@ def test_owed_noise(width: int, some: bool) -> None:
 @pytest.mark.parametrize("kind", Similarity)
 def test_noise_where_a_row_is_stepped(kind: Similarity, width: int, dtype: torch.dtype) -> None:
     start = normal(9, width, dtype=dtype)
-    part = statements(kind, 3, 5, start)
+    part = triples(kind, 3, 5, start)
     tie = Tie(normal(9, width, dtype=dtype, seed=6), normal(9, 3, dtype=dtype, seed=7))
     key, scale = integers(1 << 62, 1), normal(1, dtype=dtype, seed=8)
     turn = _turn(torch.tensor([4, 7, 9]), [True, False, True])
@@ -473,7 +473,7 @@ def test_noise_where_a_row_is_stepped(kind: Similarity, width: int, dtype: torch
 @pytest.mark.parametrize("kind", Similarity)
 def test_gradient_descent_of_touched_rows(kind: Similarity) -> None:
     found, expected = normal(50, 10), normal(50, 10)
-    part = statements(kind, 6, 19, expected.clone())
+    part = triples(kind, 6, 19, expected.clone())
     backend.sgd_touched_(found, part, RATE)
     reference.sgd_touched_(expected, part, RATE)
     close(found, expected)

@@ -67,7 +67,7 @@ def refuses(path: Path, message: str, **options: bool) -> None:
             GOOD + b"a\t\tc\n",
             r"train\.tsv:2: expected the name of a relation, found an empty field",
         ),
-        ("train.tsv", GOOD + b"\n" + b"c\tr\td\n", r"train\.tsv:2: expected a statement, found a blank line"),
+        ("train.tsv", GOOD + b"\n" + b"c\tr\td\n", r"train\.tsv:2: expected a triple, found a blank line"),
         ("train.tsv", GOOD + b"a\tr\t\xff\n", r"train\.tsv:2: expected UTF-8, found byte 0xff after 4 bytes"),
         ("train.csv", b'a,r,b\n"a"x,r,b\n', r"train\.csv:2: expected quoting by RFC 4180"),
         (
@@ -80,10 +80,10 @@ def refuses(path: Path, message: str, **options: bool) -> None:
             b"a\tr\tb\tyes\n",
             r"train\.tsv:1: expected 0, 1, true, false or nothing .* found 'yes'",
         ),
-        ("train.tsv", b"", r"train\.tsv: expected statements, found none"),
-        ("train.tsv", b"\n\n", r"train\.tsv: expected statements, found none"),
-        ("train.csv", b"head,relation,tail\n", r"train\.csv: expected statements, found none"),
-        ("train.tsv.gz", b"", r"train\.tsv\.gz: expected statements, found none"),
+        ("train.tsv", b"", r"train\.tsv: expected triples, found none"),
+        ("train.tsv", b"\n\n", r"train\.tsv: expected triples, found none"),
+        ("train.csv", b"head,relation,tail\n", r"train\.csv: expected triples, found none"),
+        ("train.tsv.gz", b"", r"train\.tsv\.gz: expected triples, found none"),
         ("train.tsv.gz", gzip.compress(MANY)[:-20], r"train\.tsv\.gz: the gzip data ends too early"),
         ("train.tsv.gz", MANY, r"train\.tsv\.gz: expected gzip data, found something else"),
         ("train.tsv.gz", gzip.compress(MANY)[:40] + b"\xff" * 99, r"train\.tsv\.gz: .*gzip data"),
@@ -113,7 +113,7 @@ def test_marks_belong_in_train(tmp_path: Path, suffix: str) -> None:
         ("train.nt", b"<x:a> <x:r> <x:b> .\n<x:a> <x:r> .\n", r"train\.nt[.gz]*:2: "),
         ("train.nt", b"<x:a> <x:r> <x:b> .\n<x:a> <x:\xff> <x:b> .\n", r"train\.nt[.gz]*:2: .*UTF-8"),
         ("train.ttl", b"<x:a> <x:r> <x:b> .\n:a <x:r> <x:b> .\n", r"train\.ttl[.gz]*:2: "),
-        ("train.nt", b"", r"train\.nt[.gz]*: expected statements between IRIs, found none"),
+        ("train.nt", b"", r"train\.nt[.gz]*: expected triples between IRIs, found none"),
         (
             "train.nt",
             b"<urn:fedkge:%FF> <x:r> <x:b> .\n",
@@ -150,7 +150,7 @@ def test_bad_gzip(tmp_path: Path, name: str) -> None:
         ({"h": ["a"], "H": ["r"], "t": ["b"]}, "expected 3 or 4 columns"),
         ({"h": ["a"], "r": ["r"], "t": ["b"], "mark": [2]}, "row 1: expected 0, 1, true, false .* found '2'"),
         ({"h": ["a"], "r": ["r"], "t": ["b"], "mark": [[1]]}, "expected marks .* in column 'mark'"),
-        ({name: pa.array([], pa.string()) for name in "hrt"}, "expected statements, found none"),
+        ({name: pa.array([], pa.string()) for name in "hrt"}, "expected triples, found none"),
     ],
 )
 def test_bad_parquet_columns(tmp_path: Path, columns: dict[str, list[object]], message: str) -> None:
@@ -169,7 +169,7 @@ def test_bad_parquet_columns(tmp_path: Path, columns: dict[str, list[object]], m
         ({"entity2id__txt": b"2\na\t0\nb\t2\n"}, r"entity2id\.txt: expected the ids 0 to 1, found 2"),
         ({"entity2id__txt": b"2\na\t0\na\t1\n"}, r"entity2id\.txt: expected each name once"),
         ({"relation2id__txt": b"1\n7\n"}, r"relation2id\.txt:2: expected a name and its id"),
-        ({"valid2id__txt": b"1\n0 1 0\n"}, r"valid2id\.txt: 1 statement also in .*train2id\.txt"),
+        ({"valid2id__txt": b"1\n0 1 0\n"}, r"valid2id\.txt: 1 triple also in .*train2id\.txt"),
     ],
 )
 def test_bad_openke(tmp_path: Path, changed: dict[str, bytes], message: str) -> None:
@@ -203,12 +203,12 @@ def test_unseen_names_are_counted(tmp_path: Path) -> None:
     [
         (
             {"test__tsv": b"b\tr\ta\na\tr\tb\na\tr\tb\n"},
-            r"test\.tsv: 1 statement also .*train\.tsv, such as \(a, r, b\)",
+            r"test\.tsv: 1 triple also .*train\.tsv, such as \(a, r, b\)",
         ),
-        ({"valid__csv": b"a,r,b\nc,r,d\n"}, r"valid\.csv: 2 statements also in .*train\.tsv"),
+        ({"valid__csv": b"a,r,b\nc,r,d\n"}, r"valid\.csv: 2 triples also in .*train\.tsv"),
         (
             {"valid__tsv": b"b\tr\ta\n", "test__nt": b"<urn:fedkge:b> <urn:fedkge:r> <urn:fedkge:a> .\n"},
-            r"test\.nt: 1 statement also in .*valid\.tsv, such as \(b, r, a\)",
+            r"test\.nt: 1 triple also in .*valid\.tsv, such as \(b, r, a\)",
         ),
     ],
 )

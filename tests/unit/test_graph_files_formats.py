@@ -1,4 +1,4 @@
-"""Every format and layout gives the same graph: names in the stated order, statements in file order."""
+"""Every format and layout gives the same graph: names in the stated order, triples in file order."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ class TestDelimited:
     def test_csv_header(self, tmp_path: Path, header: bytes) -> None:
         assert named(self.read(tmp_path, header + b"\na,r,b\n", ".csv")) == [("a", "r", "b")]
 
-    def test_what_is_nearly_a_header_is_a_statement(self, tmp_path: Path) -> None:
+    def test_what_is_nearly_a_header_is_a_triple(self, tmp_path: Path) -> None:
         graph = self.read(tmp_path, b"heads,relation,tail\na,r,b\nhead,relation,tail\n", ".csv")
         assert named(graph) == [("heads", "relation", "tail"), ("a", "r", "b"), ("head", "relation", "tail")]
 
     @pytest.mark.parametrize("suffix", [".tsv", ".csv"])
-    def test_fourth_column_marks_confidential_statements(self, tmp_path: Path, suffix: str) -> None:
+    def test_fourth_column_marks_confidential_triples(self, tmp_path: Path, suffix: str) -> None:
         marks = ["1", "0", "true", "False", ""]
         rows = [("a", "r", f"b{i}", mark) for i, mark in enumerate(marks)]
         graph = self.read(tmp_path, text(rows, "," if suffix == ".csv" else "\t"), suffix)
@@ -116,7 +116,7 @@ class TestDelimited:
 
     def test_a_duplicate_stays_confidential_if_any_copy_is(self, tmp_path: Path) -> None:
         content = b"a\tr\tb\t0\nc\tr\td\t0\na\tr\tb\t1\nc\tr\td\t0\na\tr\tb\t0\ne\tr\tf\t1\n"
-        with pytest.warns(DataWarning, match=r"train\.tsv: 3 duplicate statements dropped"):
+        with pytest.warns(DataWarning, match=r"train\.tsv: 3 duplicate triples dropped"):
             graph = self.read(tmp_path, content)
         assert named(graph) == [("a", "r", "b"), ("c", "r", "d"), ("e", "r", "f")]
         assert graph.confidential is not None
@@ -187,7 +187,7 @@ def test_turtle_literals_are_skipped_and_blank_nodes_kept(tmp_path: Path) -> Non
         :a :knows _:someone, :b ; :name "A" , "Ä"@de ; :age 7 .
         _:someone :lives [ :in :town ] ; :near [ :in :town ] ."""
     )
-    with pytest.warns(DataWarning, match=r"train\.ttl: 3 statements about literals skipped"):
+    with pytest.warns(DataWarning, match=r"train\.ttl: 3 triples about literals skipped"):
         graph = read_graph(tmp_path)
     assert ("http://x/a", "http://x/knows", "_:someone") in named(graph)
     nameless = [name for name in graph.entities if name.startswith("_:train-anonymous-")]
@@ -232,7 +232,7 @@ def test_names_in_memory() -> None:
     assert [named(graph, split) for split in Split] == [TRAIN, VALID, TEST]
     with pytest.raises(DataError, match=r"valid\[1\]: expected three names"):
         graph_from_names(TRAIN, [VALID[0], ("a", "", "b")])
-    with pytest.raises(DataError, match="train: expected statements, found none"):
+    with pytest.raises(DataError, match="train: expected triples, found none"):
         graph_from_names([])
 
 

@@ -25,7 +25,7 @@ def test_written_graphs_read_back(tmp_path: Path, format: writing.Format, compre
     write_graph(GRAPH, tmp_path / "new" / "graph", format, compress)
     names = [path.name for path in sorted((tmp_path / "new" / "graph").iterdir())]
     end = ".gz" if compress else ""
-    assert names == [f"train.{format}{end}", f"valid.{format}{end}"]  # test has no statements
+    assert names == [f"train.{format}{end}", f"valid.{format}{end}"]  # test has no triples
     back = read_graph(tmp_path / "new" / "graph")
     assert (back.entities, back.relations) == (GRAPH.entities, GRAPH.relations)
     assert back.all().tolist() == GRAPH.all().tolist()
@@ -53,7 +53,7 @@ def test_marks_are_kept_by_tsv_and_refused_by_n_triples(tmp_path: Path) -> None:
     back = read_graph(tmp_path / "tsv").confidential
     assert back is not None
     assert back.tolist() == [False, True]
-    with pytest.raises(DataError, match="N-Triples cannot mark 1 confidential statements"):
+    with pytest.raises(DataError, match="N-Triples cannot mark 1 confidential triples"):
         write_graph(marked(), tmp_path / "nt", "nt")
     assert [path.name for path in tmp_path.iterdir()] == ["tsv"]
 

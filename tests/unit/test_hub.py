@@ -9,7 +9,7 @@ import torch
 
 from fedkge.errors import ConfigError, DataError, FedkgeError
 from fedkge.exchange.codec import Float32
-from fedkge.exchange.rows import HUB, Envelope
+from fedkge.exchange.rows import HUB, Message
 from fedkge.exchange.select import Full, TopK
 from fedkge.graphs.graph import Axis
 from fedkge.methods.base import Method
@@ -37,23 +37,23 @@ def hub(
     return HubParty(method or FedEP(), SITES, Float32(), Full(), widths, Participation(**participation), plan)
 
 
-def join(at: HubParty) -> dict[str, Envelope]:
+def join(at: HubParty) -> dict[str, Message]:
     body = {"entity.ids": IDS}
-    letters = [letter for site in SITES for letter in at.receive(Envelope(site, HUB, "join", 0, body))]
-    return {letter.recipient: letter for letter in letters}
+    messages = [message for site in SITES for message in at.receive(Message(site, HUB, "join", 0, body))]
+    return {message.recipient: message for message in messages}
 
 
-def upload(site: str, round: int, value: float) -> Envelope:
-    return Envelope(site, HUB, "upload", round, {"entity.values": torch.full((2, 2), value)})
+def upload(site: str, round: int, value: float) -> Message:
+    return Message(site, HUB, "upload", round, {"entity.values": torch.full((2, 2), value)})
 
 
-def metrics(site: str, round: int, mrr: float) -> Envelope:
+def metrics(site: str, round: int, mrr: float) -> Message:
     found = {"mrr": mrr, "mr": 1.0, **{f"hits@{k}": 0.0 for k in (1, 3, 5, 10)}, "count": 10}
-    return Envelope(site, HUB, "metrics", round, note={"metrics": {site: found}})
+    return Message(site, HUB, "metrics", round, note={"metrics": {site: found}})
 
 
-def mean(letter: Envelope) -> float:
-    return float(letter.body["entity.values"][0, 0])
+def mean(message: Message) -> float:
+    return float(message.body["entity.values"][0, 0])
 
 
 def events(at: HubParty, kind: str) -> list[dict[str, Any]]:
@@ -62,10 +62,10 @@ def events(at: HubParty, kind: str) -> list[dict[str, Any]]:
 
 def test_it_begins_when_everyone_has_joined_and_sends_no_rows_then() -> None:
     at = hub()
-    assert at.receive(Envelope("a", HUB, "join", 0, {"entity.ids": IDS})) == []
-    assert at.receive(Envelope("b", HUB, "join", 0, {"entity.ids": IDS})) == []
-    letters = at.receive(Envelope("c", HUB, "join", 0, {"entity.ids": IDS}))
-    assert [(e.recipient, e.kind, e.round, dict(e.body)) for e in letters] == [
+    assert at.receive(Message("a", HUB, "join", 0, {"entity.ids": IDS})) == []
+    assert at.receive(Message("b", HUB, "join", 0, {"entity.ids": IDS})) == []
+    messages = at.receive(Message("c", HUB, "join", 0, {"entity.ids": IDS}))
+    assert [(e.recipient, e.kind, e.round, dict(e.body)) for e in messages] == [
         (site, "train", 1, {}) for site in SITES
     ]
 
@@ -74,11 +74,11 @@ def test_a_round_waits_for_all_and_answers_each_with_the_mean() -> None:
     at = hub()
     join(at)
     assert at.receive(upload("a", 1, 1.0)) == at.receive(upload("c", 1, 2.0)) == []
-    letters = at.receive(upload("b", 1, 6.0))
-    assert [(e.recipient, e.kind, e.round, mean(e)) for e in letters] == [
+    messages = at.receive(upload("b", 1, 6.0))
+    assert [(e.recipient, e.kind, e.round, mean(e)) for e in messages] == [
         (site, "train", 2, 3.0) for site in SITES
     ]
-    assert all(letter.note == {"taken": 1} for letter in letters)
+    assert all(message.note == {"taken": 1} for message in messages)
 
 
 @pytest.mark.parametrize("late", ["refuse", "use"])
@@ -86,17 +86,17 @@ def test_the_round_closes_at_the_quorum_and_a_late_answer_is_never_mixed_into_it
     at = hub(quorum=0.6, late=late)
     join(at)
     at.receive(upload("a", 1, 1.0))
-    letters = at.receive(upload("b", 1, 3.0))  # two of three are the quorum
-    assert {e.recipient: mean(e) for e in letters} == dict.fromkeys(SITES, 2.0)
+    messages = at.receive(upload("b", 1, 3.0))  # two of three are the quorum
+    assert {e.recipient: mean(e) for e in messages} == dict.fromkeys(SITES, 2.0)
     assert events(at, "round")[0]["participants"] == ["a", "b"]
     assert events(at, "round")[0]["late"] == ["c"]
     assert at.receive(upload("c", 1, 100.0)) == []
     (event,) = events(at, "late")
     assert (event["site"], event["round"], event["used"]) == ("c", 1, late == "use")
     at.receive(upload("a", 2, 1.0))
-    letters = {e.recipient: e for e in at.receive(upload("b", 2, 3.0))}
-    assert mean(letters["a"]) == (pytest.approx(104 / 3) if late == "use" else 2.0)
-    assert letters["c"].note["taken"] == (1 if late == "use" else 0)
+    messages = {e.recipient: e for e in at.receive(upload("b", 2, 3.0))}
+    assert mean(messages["a"]) == (pytest.approx(104 / 3) if late == "use" else 2.0)
+    assert messages["c"].note["taken"] == (1 if late == "use" else 0)
 
 
 def test_a_newer_answer_replaces_a_late_one_that_waits() -> None:
@@ -106,18 +106,18 @@ def test_a_newer_answer_replaces_a_late_one_that_waits() -> None:
     at.receive(upload("b", 1, 1.0))
     at.receive(upload("c", 1, 100.0))
     at.receive(upload("c", 2, 4.0))
-    letters = at.receive(upload("a", 2, 2.0))
-    assert mean(letters[0]) == 3.0
+    messages = at.receive(upload("a", 2, 2.0))
+    assert mean(messages[0]) == 3.0
 
 
 def test_time_is_up_without_a_quorum_and_nothing_is_mixed() -> None:
     at = hub()
     join(at)
     at.receive(upload("a", 1, 5.0))
-    letters = at.expire(1)
-    assert [(e.recipient, e.round, dict(e.body)) for e in letters] == [(site, 2, {}) for site in SITES]
+    messages = at.expire(1)
+    assert [(e.recipient, e.round, dict(e.body)) for e in messages] == [(site, 2, {}) for site in SITES]
     assert events(at, "round")[0]["void"]
-    assert {e.recipient: e.note for e in letters} == {"a": {"taken": 0}, "b": {}, "c": {}}
+    assert {e.recipient: e.note for e in messages} == {"a": {"taken": 0}, "b": {}, "c": {}}
     assert at.expire(1) == [], "of a round that is over"
 
 
@@ -134,9 +134,9 @@ def test_it_gives_up_when_the_quorum_is_never_reached() -> None:
 def test_it_says_why_when_it_gives_up_on_refused_answers() -> None:
     at = hub(rounds=100)
     join(at)
-    nonsense = [Envelope(s, HUB, "upload", n, BAD["nan"]) for n in range(1, VOID + 1) for s in SITES]
-    for letter in nonsense[:-1]:
-        at.receive(letter)
+    nonsense = [Message(s, HUB, "upload", n, BAD["nan"]) for n in range(1, VOID + 1) for s in SITES]
+    for message in nonsense[:-1]:
+        at.receive(message)
     with pytest.raises(FedkgeError, match="a was refused: entity rows: numbers that are infinite or NaN"):
         at.receive(nonsense[-1])
 
@@ -162,10 +162,10 @@ def test_a_bad_upload_is_refused_and_the_others_go_on(body: dict[str, torch.Tens
     at = hub()
     join(at)
     at.receive(upload("a", 1, 1.0))
-    at.receive(Envelope("b", HUB, "upload", 1, body))
-    letters = {e.recipient: e for e in at.receive(upload("c", 1, 3.0))}
-    assert mean(letters["b"]) == 2.0
-    assert letters["b"].note == {"taken": 0}
+    at.receive(Message("b", HUB, "upload", 1, body))
+    messages = {e.recipient: e for e in at.receive(upload("c", 1, 3.0))}
+    assert mean(messages["b"]) == 2.0
+    assert messages["b"].note == {"taken": 0}
     (event,) = events(at, "refused")
     assert event["site"] == "b"
     assert events(at, "round")[0]["refused"] == {"b": event["why"]}
@@ -175,8 +175,8 @@ def test_only_bad_uploads_make_a_void_round() -> None:
     at = hub()
     join(at)
     for site in SITES:
-        letters = at.receive(Envelope(site, HUB, "upload", 1, BAD["nan"]))
-    assert [e.round for e in letters] == [2, 2, 2]
+        messages = at.receive(Message(site, HUB, "upload", 1, BAD["nan"]))
+    assert [e.round for e in messages] == [2, 2, 2]
     assert events(at, "round")[0]["void"]
 
 
@@ -196,29 +196,29 @@ def test_who_was_not_asked_or_answers_twice_is_refused() -> None:
 def test_strangers_and_unknown_kinds_are_errors() -> None:
     at = hub()
     with pytest.raises(FedkgeError, match="no site of this federation"):
-        at.receive(Envelope("mallory", HUB, "join", 0))
+        at.receive(Message("mallory", HUB, "join", 0))
     with pytest.raises(FedkgeError, match="unknown kind 'gossip'"):
-        at.receive(Envelope("a", HUB, "gossip", 0))
+        at.receive(Message("a", HUB, "gossip", 0))
 
 
-def validate(at: HubParty, mrr: dict[str, float]) -> dict[str, Envelope]:
+def validate(at: HubParty, mrr: dict[str, float]) -> dict[str, Message]:
     """A round of uploads and one of metrics, from the sites that are still asked."""
     number = at.round
     for site in list(at._asked):
-        at.receive(upload(site, number, 1.0) if at.method.shares else Envelope(site, HUB, "upload", number))
-    letters = [letter for site in mrr for letter in at.receive(metrics(site, number, mrr[site]))]
-    return {letter.recipient: letter for letter in letters}
+        at.receive(upload(site, number, 1.0) if at.method.shares else Message(site, HUB, "upload", number))
+    messages = [message for site in mrr for message in at.receive(metrics(site, number, mrr[site]))]
+    return {message.recipient: message for message in messages}
 
 
 def test_sites_together_stop_by_the_mean_and_learn_which_round_was_best() -> None:
     at = hub(every=1)
     join(at)
     first = validate(at, {"a": 0.1, "b": 0.2, "c": 0.3})
-    assert all(letter.note.get("best") for letter in first.values())
+    assert all(message.note.get("best") for message in first.values())
     second = validate(at, {"a": 0.3, "b": 0.0, "c": 0.1})  # better for a, worse on the whole
-    assert not any(letter.note.get("best") for letter in second.values())
+    assert not any(message.note.get("best") for message in second.values())
     third = validate(at, {"a": 0.0, "b": 0.0, "c": 0.1})
-    assert {letter.kind for letter in third.values()} == {"stop"}
+    assert {message.kind for message in third.values()} == {"stop"}
     assert at.phase == "done"
     assert (at.validation.stopping[TOGETHER].best_at, at.validation.stopping[TOGETHER].last_at) == (1, 3)
     assert next(event["mrr"] for event in events(at, "evaluate")) == pytest.approx(0.2)
@@ -229,13 +229,13 @@ def test_sites_together_may_keep_each_its_own_best_round() -> None:
     join(at)
     validate(at, {"a": 0.1, "b": 0.2, "c": 0.3})
     second = validate(at, {"a": 0.3, "b": 0.0, "c": 0.1})  # better for a, worse on the whole
-    assert [site for site, letter in second.items() if letter.note.get("best")] == ["a"]
+    assert [site for site, message in second.items() if message.note.get("best")] == ["a"]
     third = validate(at, {"a": 0.0, "b": 0.21, "c": 0.1})
-    assert {letter.kind for letter in third.values()} == {"train"}, "somebody has gained"
-    assert [site for site, letter in third.items() if letter.note.get("best")] == ["b"]
+    assert {message.kind for message in third.values()} == {"train"}, "somebody has gained"
+    assert [site for site, message in third.items() if message.note.get("best")] == ["b"]
     validate(at, {"a": 0.2, "b": 0.2, "c": 0.1})
     fifth = validate(at, {"a": 0.0, "b": 0.0, "c": 0.0})
-    assert {letter.kind for letter in fifth.values()} == {"stop"}, "twice in a row nobody has"
+    assert {message.kind for message in fifth.values()} == {"stop"}, "twice in a row nobody has"
     assert {site: one.best_at for site, one in at.validation.keeping.items()} == {"a": 2, "b": 3, "c": 1}
 
 
@@ -248,7 +248,7 @@ def test_who_went_away_is_not_waited_for_where_each_keeps_its_own(rule: str) -> 
     for mrr in (0.1, 0.05):
         assert validate(at, {"a": mrr, "b": mrr}) == {}
         last = at.expire(at.round)
-    assert {letter.kind for letter in last} == {"stop"}
+    assert {message.kind for message in last} == {"stop"}
     assert at.validation.keeping["c"].best_at == 1
 
 
@@ -258,17 +258,21 @@ def test_sites_that_were_not_asked_do_not_end_it_where_each_keeps_its_own() -> N
     mrr = dict.fromkeys(SITES, 0.1)
     for turn in range(9):
         mrr[SITES[turn % 3]] += 0.1  # the others measure what they measured before
-        assert {letter.kind for letter in validate(at, mrr).values()} == {"train"}
+        assert {message.kind for message in validate(at, mrr).values()} == {"train"}
 
 
 def test_sites_alone_stop_each_by_its_own() -> None:
     at = hub(Single(), every=1)
     for site in SITES:
-        at.receive(Envelope(site, HUB, "join", 0))
+        at.receive(Message(site, HUB, "join", 0))
     validate(at, {"a": 0.5, "b": 0.1, "c": 0.1})
     validate(at, {"a": 0.4, "b": 0.2, "c": 0.2})
     third = validate(at, {"a": 0.3, "b": 0.3, "c": 0.3})
-    assert {site: letter.kind for site, letter in third.items()} == {"a": "stop", "b": "train", "c": "train"}
+    assert {site: message.kind for site, message in third.items()} == {
+        "a": "stop",
+        "b": "train",
+        "c": "train",
+    }
     assert at._asked == ["b", "c"]
     fourth = validate(at, {"b": 0.4, "c": 0.1})
     assert set(fourth) == {"b", "c"}
@@ -282,8 +286,8 @@ def test_fede_has_its_answer_measured_and_does_not_send_it_twice() -> None:
     at.receive(upload("b", 1, 2.0))
     measure = at.receive(upload("c", 1, 3.0))
     assert [(e.kind, mean(e)) for e in measure] == [("measure", 2.0)] * 3
-    letters = [e for site in SITES for e in at.receive(metrics(site, 1, 0.1))]
-    assert [(e.kind, dict(e.body)) for e in letters] == [("train", {})] * 3
+    messages = [e for site in SITES for e in at.receive(metrics(site, 1, 0.1))]
+    assert [(e.kind, dict(e.body)) for e in messages] == [("train", {})] * 3
 
 
 def test_the_sites_asked_are_a_seeded_fraction_and_everyones_turn_comes() -> None:
@@ -311,23 +315,23 @@ def test_ids_may_be_any_numbers_in_order() -> None:
     at = hub()
     ids = {"a": [-7, 3], "b": [3, 10**12], "c": [-7, 10**12]}
     for site in SITES:
-        letters = at.receive(Envelope(site, HUB, "join", 0, {"entity.ids": torch.tensor(ids[site])}))
-    assert len(letters) == 3
+        messages = at.receive(Message(site, HUB, "join", 0, {"entity.ids": torch.tensor(ids[site])}))
+    assert len(messages) == 3
     for site, value in (("a", 1.0), ("b", 2.0), ("c", 6.0)):
-        letters = at.receive(upload(site, 1, value))
-    told = {letter.recipient: letter.body["entity.values"][:, 0].tolist() for letter in letters}
+        messages = at.receive(upload(site, 1, value))
+    told = {message.recipient: message.body["entity.values"][:, 0].tolist() for message in messages}
     assert told == {"a": [3.5, 1.5], "b": [1.5, 4.0], "c": [3.5, 4.0]}
 
 
 @pytest.mark.parametrize("ids", [torch.tensor([1, 1]), torch.tensor([2, 1]), torch.ones(2), torch.ones(1, 2)])
 def test_ids_that_are_none_cannot_join(ids: torch.Tensor) -> None:
     with pytest.raises(DataError, match=r"expected torch\.int64"):
-        hub().receive(Envelope("a", HUB, "join", 0, {"entity.ids": ids}))
+        hub().receive(Message("a", HUB, "join", 0, {"entity.ids": ids}))
 
 
 def test_joining_with_something_else_is_another_method() -> None:
     with pytest.raises(DataError, match="a joins with"):
-        hub().receive(Envelope("a", HUB, "join", 0, {"relation.ids": IDS}))
+        hub().receive(Message("a", HUB, "join", 0, {"relation.ids": IDS}))
 
 
 def test_who_speaks_too_early_or_joins_too_late_is_refused() -> None:
@@ -335,15 +339,15 @@ def test_who_speaks_too_early_or_joins_too_late_is_refused() -> None:
     assert at.receive(upload("a", 1, 1.0)) == []
     assert at.receive(metrics("a", 1, 0.5)) == []
     join(at)
-    assert at.receive(Envelope("a", HUB, "join", 0, {"entity.ids": torch.tensor([5])})) == []
+    assert at.receive(Message("a", HUB, "join", 0, {"entity.ids": torch.tensor([5])})) == []
     assert [event["why"] for event in events(at, "refused")] == [
         "speaks before everyone has joined",
         "speaks before everyone has joined",
         "joins a federation that has begun",
     ]
     for site in SITES:
-        letters = at.receive(upload(site, 1, 1.0))
-    assert len(letters) == 3
+        messages = at.receive(upload(site, 1, 1.0))
+    assert len(messages) == 3
 
 
 @pytest.mark.parametrize("note", [{}, {"metrics": {}}, {"metrics": {"a": {"mrr": 1.0}}}, {"metrics": [1]}])
@@ -352,12 +356,12 @@ def test_metrics_that_are_none_are_passed_over(note: dict[str, Any]) -> None:
     join(at)
     for site in SITES:
         at.receive(upload(site, 1, 1.0))
-    assert at.receive(Envelope("a", HUB, "metrics", 1, note=note)) == []
+    assert at.receive(Message("a", HUB, "metrics", 1, note=note)) == []
     at.receive(metrics("b", 1, 0.2))
-    letters = at.receive(metrics("c", 1, 0.4))
-    assert {letter.kind for letter in letters} == {"train"}
+    messages = at.receive(metrics("c", 1, 0.4))
+    assert {message.kind for message in messages} == {"train"}
     assert events(at, "evaluate")[0]["mrr"] == pytest.approx(0.3)
-    assert {letter.recipient for letter in letters if letter.note.get("best")} == {"b", "c"}
+    assert {message.recipient for message in messages if message.note.get("best")} == {"b", "c"}
 
 
 def test_a_site_may_be_called_all() -> None:
@@ -365,10 +369,10 @@ def test_a_site_may_be_called_all() -> None:
     widths = {Axis.ENTITY: 2, Axis.RELATION: 2}
     at = HubParty(Single(), ("all", "b"), Float32(), Full(), widths, Participation(), plan)
     for site in ("all", "b"):
-        at.receive(Envelope(site, HUB, "join", 0))
+        at.receive(Message(site, HUB, "join", 0))
     validate(at, {"all": 0.5, "b": 0.1})
     second = validate(at, {"all": 0.4, "b": 0.9})
-    assert {site: letter.kind for site, letter in second.items()} == {"all": "stop", "b": "train"}
+    assert {site: message.kind for site, message in second.items()} == {"all": "stop", "b": "train"}
 
 
 @pytest.mark.parametrize("method", [Single(), FedE()])
@@ -376,12 +380,12 @@ def test_tables_that_were_trained_are_validated_before_the_first_round(method: M
     at = hub(method)
     at.plan = Plan(20, 100, Stopping(patience=2), first=True)
     body = {"entity.ids": IDS} if method.shares else {}
-    letters = [out for site in SITES for out in at.receive(Envelope(site, HUB, "join", 0, body))]
-    assert [(e.recipient, e.kind, e.round, dict(e.body)) for e in letters] == [
+    messages = [out for site in SITES for out in at.receive(Message(site, HUB, "join", 0, body))]
+    assert [(e.recipient, e.kind, e.round, dict(e.body)) for e in messages] == [
         (site, "measure", 0, {}) for site in SITES
     ]
-    letters = [letter for site in SITES for letter in at.receive(metrics(site, 0, 0.5))]
-    assert [(e.recipient, e.kind, e.round, dict(e.note)) for e in letters] == [
+    messages = [message for site in SITES for message in at.receive(metrics(site, 0, 0.5))]
+    assert [(e.recipient, e.kind, e.round, dict(e.note)) for e in messages] == [
         (site, "train", 1, {"best": [""]}) for site in SITES
     ]
     assert {stopping.best_at for stopping in at.validation.stopping.values()} == {0}
@@ -390,17 +394,17 @@ def test_tables_that_were_trained_are_validated_before_the_first_round(method: M
     again = hub(method)
     again.plan = at.plan
     again.load_state(*at.state())
-    letters = [out for site in SITES for out in again.receive(Envelope(site, HUB, "join", 0, body))]
-    assert [(e.kind, e.round, dict(e.note)) for e in letters] == [("train", 1, {"best": [""]})] * 3
+    messages = [out for site in SITES for out in again.receive(Message(site, HUB, "join", 0, body))]
+    assert [(e.kind, e.round, dict(e.note)) for e in messages] == [("train", 1, {"best": [""]})] * 3
 
 
-def sparse(site: str, round: int, where: int, value: float) -> Envelope:
+def sparse(site: str, round: int, where: int, value: float) -> Message:
     """One of the two rows."""
     body = {
         "entity.where": torch.tensor([where], dtype=torch.uint8),
         "entity.values": torch.full((1, 2), value),
     }
-    return Envelope(site, HUB, "upload", round, body)
+    return Message(site, HUB, "upload", round, body)
 
 
 def few(method: Method | None = None, every: int = 100, **participation: Any) -> HubParty:
@@ -414,19 +418,19 @@ def few(method: Method | None = None, every: int = 100, **participation: Any) ->
 def test_whether_a_round_synchronises_does_not_depend_on_what_arrives() -> None:
     at = few(quorum=0.6, late="use")
     at.receive(sparse("a", 1, 1, 1.0))
-    letters = at.receive(sparse("b", 1, 1, 3.0))
-    assert all("entity.support" in letter.body for letter in letters)
+    messages = at.receive(sparse("b", 1, 1, 3.0))
+    assert all("entity.support" in message.body for message in messages)
     at.receive(sparse("c", 1, 2, 7.0))  # late: it counts in the second round
     at.receive(upload("a", 2, 1.0))
-    letters = at.receive(upload("b", 2, 3.0))
-    assert {e.recipient: e.body["entity.values"][:, 0].tolist() for e in letters} == {
+    messages = at.receive(upload("b", 2, 3.0))
+    assert {e.recipient: e.body["entity.values"][:, 0].tolist() for e in messages} == {
         site: [2.0, pytest.approx(11 / 3)] for site in SITES
     }
-    assert not any("entity.support" in letter.body for letter in letters), "all rows travel"
+    assert not any("entity.support" in message.body for message in messages), "all rows travel"
     at.receive(upload("c", 2, 5.0))  # late, of all rows, in a round of some
     at.receive(sparse("a", 3, 1, 1.0))
-    letters = at.receive(sparse("b", 3, 1, 3.0))
-    assert all("entity.support" in letter.body for letter in letters)
+    messages = at.receive(sparse("b", 3, 1, 3.0))
+    assert all("entity.support" in message.body for message in messages)
 
 
 def test_a_round_of_some_rows_is_one_where_sites_have_one_row_only() -> None:
@@ -435,13 +439,13 @@ def test_a_round_of_some_rows_is_one_where_sites_have_one_row_only() -> None:
     at.selection = TopK(p=0.5)
     ids = {"a": [0], "b": [0, 1], "c": [0, 1]}
     for site in SITES:
-        letters = at.receive(Envelope(site, HUB, "join", 0, {"entity.ids": torch.tensor(ids[site])}))
-    while letters[0].recipient != "a":
-        letters = at.receive(sparse(letters[0].recipient, at.round, 2, 1.0))
-    (letter,) = at.receive(Envelope("a", HUB, "upload", at.round, {"entity.values": torch.full((1, 2), 4.0)}))
-    assert letter.recipient != "a", "choose another seed"
-    assert letter.body["entity.where"].tolist() == [1], "not the row of rounds ago"
-    assert letter.body["entity.support"].tolist() == [1]
+        messages = at.receive(Message(site, HUB, "join", 0, {"entity.ids": torch.tensor(ids[site])}))
+    while messages[0].recipient != "a":
+        messages = at.receive(sparse(messages[0].recipient, at.round, 2, 1.0))
+    (message,) = at.receive(Message("a", HUB, "upload", at.round, {"entity.values": torch.full((1, 2), 4.0)}))
+    assert message.recipient != "a", "choose another seed"
+    assert message.body["entity.where"].tolist() == [1], "not the row of rounds ago"
+    assert message.body["entity.support"].tolist() == [1]
 
 
 @pytest.mark.parametrize("method", [FedEP(), FedE()])
@@ -450,7 +454,7 @@ def test_after_a_void_round_nobody_merges_the_same_rows_again(method: Method) ->
     at.receive(sparse("a", 1, 1, 1.0))
     at.receive(sparse("b", 1, 1, 2.0))
     asked = at.receive(sparse("c", 1, 1, 3.0))
-    told = [len(letter.body) for letter in asked]
+    told = [len(message.body) for message in asked]
     asked = [e for site in SITES for e in at.receive(metrics(site, 1, 0.1))]
     told = [a + len(e.body) for a, e in zip(told, asked, strict=True)]
     assert all(told), "once"
@@ -467,8 +471,8 @@ def test_an_upload_of_a_round_to_come_is_refused() -> None:
     assert at.receive(upload("a", 7, 100.0)) == []
     assert [event["why"] for event in events(at, "refused")] == ["answers a round that has not begun"]
     at.receive(upload("a", 1, 1.0))
-    letters = at.receive(upload("b", 1, 3.0))
-    assert mean(letters[0]) == 2.0
+    messages = at.receive(upload("b", 1, 3.0))
+    assert mean(messages[0]) == 2.0
 
 
 def test_a_site_is_told_whether_it_holds_its_answer() -> None:
@@ -478,7 +482,7 @@ def test_a_site_is_told_whether_it_holds_its_answer() -> None:
     (other,) = set(SITES) - set(at._asked)
     at.receive(sparse(first, 1, 1, 1.0))
     measure = {e.recipient: e for e in at.receive(sparse(second, 1, 1, 2.0))}
-    assert all(letter.body and "held" not in letter.note for letter in measure.values())
+    assert all(message.body and "held" not in message.note for message in measure.values())
     asked = [e for site in SITES for e in at.receive(metrics(site, 1, 0.1))]
-    assert all(letter.note["held"] and not letter.body for letter in asked)
+    assert all(message.note["held"] and not message.body for message in asked)
     assert other in at.holds or other in at._asked

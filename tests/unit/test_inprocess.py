@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedkge.errors import ConfigError, DataError
-from fedkge.exchange.rows import Envelope
+from fedkge.exchange.rows import Message
 from fedkge.graphs.graph import Axis, Split
 from fedkge.runtimes.folder import RunFolder
 from fedkge.runtimes.inprocess import Federated, Progress, Simulation, run
@@ -42,7 +42,7 @@ def test_a_run_does_not_go_on_with_other_sites(tmp_path: Path, change: str) -> N
         "new": {**SITES, "d": SITES["a"]},
         "other": {**SITES, "a": SITES["b"]},
     }[change]
-    with pytest.raises(DataError, match=f"site '{'d' if change == 'new' else 'a'}' has other statements or"):
+    with pytest.raises(DataError, match=f"site '{'d' if change == 'new' else 'a'}' has other triples or"):
         federated(tmp_path, sites, method={"name": "fedep"})
 
 
@@ -66,9 +66,9 @@ def test_a_void_round_that_validates_measures_the_hubs_last_answer(tmp_path: Pat
     measured: list[tuple[bool, bool]] = []  # whether the hub has an answer, and whether the site holds it
     for site in run_.sites.values():
 
-        def watched(letter: Envelope, site: Any = site, receive: Any = site.receive) -> list[Envelope]:
-            answers: list[Envelope] = receive(letter)
-            if letter.kind == "measure":
+        def watched(message: Message, site: Any = site, receive: Any = site.receive) -> list[Message]:
+            answers: list[Message] = receive(message)
+            if message.kind == "measure":
                 measured.append(("mean.entity" in run_.hub.hub.memory, bool(site.held)))
             return answers
 
@@ -108,11 +108,11 @@ def test_where_nothing_is_exchanged_nobody_is_waited_for(tmp_path: Path) -> None
 def test_the_journal_has_every_byte_of_the_summary(tmp_path: Path, dropout: float) -> None:
     options = {"method": {"name": "fede"}, "participation": {"dropout": dropout, "quorum": 0.3}, "rounds": 8}
     run_ = federated(tmp_path / "run", SITES, **options)
-    sent: list[Envelope] = []
+    sent: list[Message] = []
     for site in run_.sites.values():
         finish = site.finish
 
-        def counted(number: int, finish: Any = finish) -> Envelope:
+        def counted(number: int, finish: Any = finish) -> Message:
             sent.append(finish(number))
             return sent[-1]
 
@@ -123,7 +123,7 @@ def test_the_journal_has_every_byte_of_the_summary(tmp_path: Path, dropout: floa
     summary = run_.traffic.summary()
     for kind in ("up_bytes", "down_bytes", "up_values", "down_values"):
         assert sum(line[kind] for line in rounds) == summary[kind] > 0
-    assert summary["up_values"] == sum(letter.body["entity.values"].numel() for letter in sent)
+    assert summary["up_values"] == sum(message.body["entity.values"].numel() for message in sent)
     again = federated(tmp_path / "run", SITES, **options)
     again.play(ignore)
     assert again.traffic.summary() == summary, "a finished run sends nothing when it is opened again"
@@ -180,9 +180,9 @@ def test_a_site_adopts_what_it_holds_only_where_the_hub_says_so(tmp_path: Path, 
     site = federated(tmp_path, SITES, method={"name": "fede"}).sites["a"]
     rows_ = site.site.read(Axis.ENTITY)
     body = {"entity.values": rows_.values + 1}
-    site.receive(Envelope("hub", "a", "measure", 1, body))
+    site.receive(Message("hub", "a", "measure", 1, body))
     assert site.held
-    site.begin(Envelope("hub", "a", "train", 3, note={"held": True} if says else {}))
+    site.begin(Message("hub", "a", "train", 3, note={"held": True} if says else {}))
     moved = site.site.read(Axis.ENTITY).values - rows_.values
     assert float(moved.min()) == pytest.approx(1.0 if says else 0.0, abs=1e-5)
     assert not site.held

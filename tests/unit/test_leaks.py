@@ -1,4 +1,4 @@
-"""A statement in two splits: an error, or left out of the later one with a warning."""
+"""A triple in two splits: an error, or left out of the later one with a warning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_leaks_are_refused_or_left_out_of_the_later_split(tmp_path: Path) -> Non
     (tmp_path / "train.tsv").write_text("a\tr\tb\nb\tr\tc\nc\tr\ta\n")
     (tmp_path / "valid.tsv").write_text("a\tr\tc\nb\tr\tc\n")
     (tmp_path / "test.tsv").write_text("a\tr\tb\na\tr\tc\nc\tr\tb\n")
-    with pytest.raises(DataError, match="1 statement also in"):
+    with pytest.raises(DataError, match="1 triple also in"):
         read_graph(tmp_path)
     with pytest.warns(DataWarning, match="left out of the later split") as warned:
         graph = read_graph(tmp_path, drop_leaks=True)

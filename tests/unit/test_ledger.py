@@ -50,12 +50,12 @@ def test_holds_mechanism_unit_sampling_and_noise(path: Path) -> None:
         "site": "hospital ü",
         "epoch": 3,
         "first": 0,
-        "statements": None,
+        "triples": None,
         "mechanism": {"name": "gaussian", "noise": 1.1},
         "sampling": {"name": "poisson", "rate": 0.01},
         "count": 20,
         "purpose": "training",
-        "unit": "statement",
+        "unit": "triple",
         "neighbours": "zero-out-one",
         "after": "",
     }
@@ -179,14 +179,14 @@ def test_a_seal_is_checked_wherever_it_is_kept(path: Path) -> None:
             whole_ledger(path, *known)
 
 
-def test_knows_how_many_statements_there_are(path: Path) -> None:
+def test_knows_how_many_triples_there_are(path: Path) -> None:
     """Without being told, no fewer than the rate says: a batch is of one or more in the mean."""
     ledger = Ledger(path)
-    for release, statements in ((STEPS, 5112), (STEPS, None), (UPLOAD, None)):
-        ledger.record("a", 1, release, statements)
+    for release, triples in ((STEPS, 5112), (STEPS, None), (UPLOAD, None)):
+        ledger.record("a", 1, release, triples)
     assert [entry.least for entry in read_ledger(path)] == [5112, 100, 1]
-    path.write_text(path.read_text().replace('"statements": 5112', '"statements": "many"', 1))
-    with pytest.raises(DataError, match=r":1: not a release .*statements: expected a number above 0"):
+    path.write_text(path.read_text().replace('"triples": 5112', '"triples": "many"', 1))
+    with pytest.raises(DataError, match=r":1: not a release .*triples: expected a number above 0"):
         read_ledger(path)
 
 
@@ -197,7 +197,7 @@ def test_knows_how_many_statements_there_are(path: Path) -> None:
         ('"poisson"', '"poison"', "sampling.name: no sampling is named 'poison'; did you mean 'poisson'"),
         ('"noise": 1.1', '"noise": -1.1', "mechanism.noise: expected a number of at least 0, got -1.1"),
         ('"rate": 0.01', '"rate": 1.01', "sampling.rate: expected above 0 and at most 1, got 1.01"),
-        ('"statement"', '"site"', "unit: expected one of 'statement', got 'site'"),
+        ('"triple"', '"site"', "unit: expected one of 'triple', got 'site'"),
         ('"zero-out-one"', '"replace-one"', "neighbours: expected one of"),
         ('"count": 20', '"count": 0', "count: expected at least 1, got 0"),
         ('"epoch": 1', '"epoch": "one"', "epoch: expected int, got 'one'"),

@@ -132,9 +132,7 @@ def test_rdf_without_links_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("pyoxigraph")
     path = written(tmp_path, "same.nt", f"<x:p> <{OWL}equivalentProperty> <x:q> .\n<x:a> <x:r> <x:b> .\n")
     assert len(read_links(path, RELATION)) == 1
-    with pytest.raises(
-        DataError, match="expected owl:sameAs between entity names, found none in 2 statements"
-    ):
+    with pytest.raises(DataError, match="expected owl:sameAs between entity names, found none in 2 triples"):
         read_links(path, ENTITY)
     with pytest.raises(DataError, match=r"bad\.nt:2: "):
         read_links(written(tmp_path, "bad.nt", f"<x:p> <{OWL}sameAs> <x:q> .\n<x:a> oops"), ENTITY)
@@ -150,12 +148,12 @@ def test_rdf_names_are_those_of_graphs(pairs: list[tuple[str, str]], axis: Axis,
     """Whatever name a graph writes to N-Triples, a link by that term has it, in order."""
     pytest.importorskip("pyoxigraph")
     terms = entity_terms if axis is ENTITY else relation_terms
-    statements = (
+    triples = (
         f"{left} <{OWL}{'sameAs' if axis is ENTITY else 'equivalentProperty'}> {right} ."
         for left, right in zip(*(terms(side) for side in zip(*pairs, strict=True)), strict=True)
     )
     with tempfile.TemporaryDirectory() as folder:
-        path = written(Path(folder), "same.ttl" if turtle else "same.nt.gz", "\n".join(statements))
+        path = written(Path(folder), "same.ttl" if turtle else "same.nt.gz", "\n".join(triples))
         assert [(one.left, one.right) for one in read_links(path, axis)] == pairs
 
 
@@ -306,7 +304,7 @@ def test_pooling_what_was_unified() -> None:
         RELATION: [link("in", "liegt_in")],
     }
     unified = unify(sites, links=links).federation
-    with pytest.warns(DataWarning, match="1 statements that one site trains on"):
+    with pytest.warns(DataWarning, match="1 triples that one site trains on"):
         pooled = pool(unified)
     assert list(pooled.graph.entities) == ["Paris", "Lyon", "France"]
     assert list(pooled.graph.relations) == ["in", "nahe"]

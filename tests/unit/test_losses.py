@@ -1,4 +1,4 @@
-"""Losses against their formulas, one statement and one negative at a time."""
+"""Losses against their formulas, one triple and one negative at a time."""
 
 from __future__ import annotations
 

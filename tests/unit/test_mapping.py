@@ -56,9 +56,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return make
 
 
-def test_statements_come_sorted_and_marked_by_predicate(site: Site, tmp_path: Path) -> None:
+def test_triples_come_sorted_and_marked_by_predicate(site: Site, tmp_path: Path) -> None:
     path = site('mapping = "../map.ttl"\nconfidential = ["urn:ill"]\n')
-    with pytest.warns(DataWarning, match=r"ward\.toml: 1 statements about literals skipped"):
+    with pytest.warns(DataWarning, match=r"ward\.toml: 1 triples about literals skipped"):
         federation = read_federation(path.parent)
     graph = federation["ward"]
     found = {
@@ -107,7 +107,7 @@ def test_morph_is_told_where_everything_is(site: Site, tmp_path: Path) -> None:
         ),
         (
             'mapping = "../map.ttl"\nconfidential = ["urn:il"]',
-            r"no statement of 'urn:il'; did you mean 'urn:ill'",
+            r"no triple of 'urn:il'; did you mean 'urn:ill'",
         ),
         ("mapping = ", r"ward\.toml: "),
     ],
@@ -124,7 +124,7 @@ def test_what_is_wrong_with_a_mapping_is_said(site: Site) -> None:
         read_graph(site(text, fails="Traceback:\nno such column: ward"))
     with pytest.raises(DataError, match="it made none"):
         read_graph(site(text, []))
-    with pytest.raises(DataError, match=r"morph-kgc wrote 'nonsense', expected a statement"):
+    with pytest.raises(DataError, match=r"morph-kgc wrote 'nonsense', expected a triple"):
         read_graph(site(text, ["nonsense"]))
 
 
@@ -167,7 +167,7 @@ def test_made_up_tables_are_the_same_every_time(tables: Path, tmp_path: Path) ->
 )
 @pytest.mark.filterwarnings("ignore::fedkge.errors.DataWarning")
 def test_the_hospitals_tables_become_a_federation(tables: Path) -> None:
-    """Every row of a table is a statement; diagnoses and drugs have one name everywhere."""
+    """Every row of a table is a triple; diagnoses and drugs have one name everywhere."""
     import sqlite3
 
     federation = read_federation(tables / "sites")

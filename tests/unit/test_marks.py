@@ -8,7 +8,7 @@ import pytest
 from fedkge.errors import ConfigError, DataError, DataWarning
 from fedkge.graphs.files import graph_from_names, read_graph
 from fedkge.graphs.graph import Graph
-from fedkge.graphs.marks import forget, mark_relations, mark_share, mark_statements, read_names
+from fedkge.graphs.marks import forget, mark_relations, mark_share, mark_triples, read_names
 from fedkge.graphs.prune import Pruned, prune
 
 
@@ -43,9 +43,9 @@ def test_marks_add_up(federation):
     assert len(secret(marked["x"])) == 3
 
 
-def test_statements_are_marked_wherever_they_are_trained_on(federation, tmp_path):
+def test_triples_are_marked_wherever_they_are_trained_on(federation, tmp_path):
     (tmp_path / "secret.csv").write_text("a,knows,b\nb,knows,c\n")
-    marked = mark_statements(federation, read_graph(tmp_path / "secret.csv"))
+    marked = mark_triples(federation, read_graph(tmp_path / "secret.csv"))
     assert secret(marked["x"]) == [("a", "knows", "b"), ("b", "knows", "c")]
     assert secret(marked["y"]) == [("a", "knows", "b")]
 
@@ -65,12 +65,12 @@ def test_marks_that_match_nothing_are_errors(federation):
         mark_relations(federation, [])
     for row in [("a", "knows", "z"), ("a", "knew", "b"), ("b", "knows", "a"), ("a", "knows", "c")]:
         with pytest.raises(
-            DataError, match=r"1 of 2 listed statements are in no site's train; the first is \('"
+            DataError, match=r"1 of 2 listed triples are in no site's train; the first is \('"
         ):
-            mark_statements(federation, graph_from_names([("a", "knows", "b"), row]))
+            mark_triples(federation, graph_from_names([("a", "knows", "b"), row]))
     with pytest.warns(DataWarning, match="never seen"):
         graph = graph_from_names([("a", "r", "b")], test=[("a", "s", "b")])
-    with pytest.raises(DataError, match="'s' has no training statement to mark"):
+    with pytest.raises(DataError, match="'s' has no training triple to mark"):
         mark_relations({"g": graph}, ["s"])
 
 
@@ -83,7 +83,7 @@ def test_shares_out_of_range(federation, share):
 
 
 def test_a_share_of_nothing(federation):
-    with pytest.raises(DataError, match=r"site x: a share of 0\.01 of 3 training statements is none"):
+    with pytest.raises(DataError, match=r"site x: a share of 0\.01 of 3 training triples is none"):
         mark_share(federation, 0.01, 0)
 
 
@@ -129,9 +129,9 @@ def test_a_forget_set_keeps_marks_and_other_splits(federation):
 
 def test_forget_sets_that_cannot_be():
     star = graph_from_names([("hub", "r", f"leaf{i}") for i in range(10)])
-    with pytest.raises(DataError, match="site s: every training statement is the last one"):
+    with pytest.raises(DataError, match="site s: every training triple is the last one"):
         forget({"s": star}, 0.5)
-    with pytest.warns(DataWarning, match="site p: 1 statements to forget instead of 2"):
+    with pytest.warns(DataWarning, match="site p: 1 triples to forget instead of 2"):
         forget({"p": graph_from_names([("a", "r", "b"), ("b", "r", "c"), ("c", "r", "d")])}, 0.6)
 
 
@@ -152,7 +152,7 @@ def test_pruning_equals_the_loop(least):
     expected = slow_prune(rows, least)
     smaller, gone = prune(graph, least)
     assert spelled(smaller, smaller.train) == expected
-    assert gone.statements == len(rows) - len(expected)
+    assert gone.triples == len(rows) - len(expected)
     assert gone.entities == graph.n_entities - smaller.n_entities
 
 
@@ -164,7 +164,7 @@ def test_pruning_repeats_and_counts_all_splits():
     smaller, gone = prune(graph, 2)
     assert list(smaller.entities) == ["a", "b", "c"]
     assert len(smaller.valid) == 1
-    assert gone == Pruned(entities=2, relations=1, statements=2, unseen=0, passes=2)
+    assert gone == Pruned(entities=2, relations=1, triples=2, unseen=0, passes=2)
 
 
 def test_pruning_too_hard():
@@ -182,8 +182,8 @@ def test_pruning_leaves_no_name_that_train_lacks():
         [("a", "s", "b"), ("b", "r", "c")],  # train loses s and c with "lone"
         [("c", "r", "a"), ("a", "r", "a")],
     )
-    with pytest.warns(DataWarning, match="3 valid or test statements dropped"):
+    with pytest.warns(DataWarning, match="3 valid or test triples dropped"):
         smaller, gone = prune(graph, 2)
     assert (list(smaller.entities), list(smaller.relations)) == (["a", "b"], ["r"])
     assert (len(smaller.train), len(smaller.valid), len(smaller.test)) == (2, 0, 1)
-    assert (gone.statements, gone.unseen) == (4, 3)
+    assert (gone.triples, gone.unseen) == (4, 3)

@@ -1,4 +1,4 @@
-"""Dealing out: every statement goes to one site, by the stated rule, the same in every process."""
+"""Dealing out: every triple goes to one site, by the stated rule, the same in every process."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ DEALS = {
 }
 
 
-def random_graph(entities: int, relations: int, statements: int, seed: int = 0) -> Graph:
+def random_graph(entities: int, relations: int, triples: int, seed: int = 0) -> Graph:
     random = np.random.default_rng(seed)
-    h, r, t = (random.integers(0, n, statements) for n in (entities, relations, entities))
+    h, r, t = (random.integers(0, n, triples) for n in (entities, relations, entities))
     names = sorted({(f"e{a}", f"r{b}", f"e{c}") for a, b, c in zip(h, r, t, strict=True)})
     cut, last = len(names) * 8 // 10, len(names) * 9 // 10
     order = [names[i] for i in random.permutation(len(names))]
@@ -47,7 +47,7 @@ def graph() -> Graph:
 
 
 @pytest.mark.parametrize("deal", DEALS.values(), ids=DEALS)
-def test_every_statement_goes_to_exactly_one_site(deal, graph):
+def test_every_triple_goes_to_exactly_one_site(deal, graph):
     dealt = deal(graph)
     assert sorted(row for part in dealt.values() for row in spelled(part)) == sorted(spelled(graph))
     assert all(len(part.valid) == len(part.test) == 0 for part in dealt.values())
@@ -63,7 +63,7 @@ def test_kept_splits_stay(deal, graph):
 
 
 @pytest.mark.parametrize("deal", DEALS.values(), ids=DEALS)
-def test_marks_follow_their_statements(deal, graph):
+def test_marks_follow_their_triples(deal, graph):
     marks = np.random.default_rng(1).random(len(graph.train)) < 0.3
     marked = Graph(graph.entities, graph.relations, graph.train, graph.valid, graph.test, marks)
     secret = {row for row, mark in zip(spelled(graph, "train"), marks, strict=True) if mark}
@@ -210,17 +210,17 @@ def test_bad_arguments(deal, graph, sites, names, message):
         deal(graph, sites, 0, names=names)
 
 
-def test_more_sites_than_statements():
-    with pytest.raises(ConfigError, match="3 sites for a graph of 2 statements"):
+def test_more_sites_than_triples():
+    with pytest.raises(ConfigError, match="3 sites for a graph of 2 triples"):
         by_triple(graph_from_names([("a", "r", "b"), ("b", "r", "a")]), 3, 0)
-    with pytest.raises(ConfigError, match="2 sites for a graph of 1 statements"):
+    with pytest.raises(ConfigError, match="2 sites for a graph of 1 triples"):
         halves(graph_from_names([("a", "r", "b")]), 0)
 
 
-def test_a_site_without_training_statements_is_an_error():
+def test_a_site_without_training_triples_is_an_error():
     with pytest.warns(DataWarning, match="never seen"):
         graph = graph_from_names([("a", "r", "b"), ("b", "s", "a")], test=[("a", "only-in-test", "b")])
-    with pytest.raises(DataError, match="no training statement among its 1"):
+    with pytest.raises(DataError, match="no training triple among its 1"):
         by_relation(graph, 3, 0, keep_split=True)
 
 

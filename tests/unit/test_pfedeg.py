@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedkge.config import override, read_toml
 from fedkge.errors import ConfigError, DataError
-from fedkge.exchange.rows import HUB, Envelope, Rows
+from fedkge.exchange.rows import HUB, Message, Rows
 from fedkge.exchange.select import TopK
 from fedkge.graphs.graph import Axis, Graph
 from fedkge.methods import Hub
@@ -435,7 +435,7 @@ def test_the_example_runs(tmp_path: Path) -> None:
 def test_sites_say_how_many_entities_they_have_only_where_these_count(tmp_path: Path) -> None:
     for affinity in AFFINITIES:
         fed = federated(tmp_path / affinity, SITES, method={"name": "pfedeg", "affinity": affinity})
-        notes = [letter.note for site in fed.sites.values() for letter in site.open()]
+        notes = [message.note for site in fed.sites.values() for message in site.open()]
         told = [{"totals": {"entity": n}} for n in (20, 30, 14)]
         assert notes == (told if affinity == "jaccard" else [{}, {}, {}])
 
@@ -447,9 +447,9 @@ def test_sites_say_how_many_entities_they_have_only_where_these_count(tmp_path: 
 )
 def test_numbers_of_entities_that_cannot_be_are_refused(tmp_path: Path, note: dict[str, Any]) -> None:
     fed = federated(tmp_path, SITES, method={"name": "pfedeg", "affinity": "jaccard"})
-    (letter,) = fed.sites["a"].open()
+    (message,) = fed.sites["a"].open()
     with pytest.raises(DataError, match=r"a joins with totals .*, expected .* at least \{'entity': 10\}"):
-        fed.hub.receive(Envelope("a", HUB, "join", 0, letter.body, note))
+        fed.hub.receive(Message("a", HUB, "join", 0, message.body, note))
 
 
 @pytest.mark.parametrize("affinity", AFFINITIES)

@@ -33,7 +33,7 @@ def test_names_decide_and_every_site_finds_its_own() -> None:
 def test_what_another_site_is_measured_by_is_not_trained_on() -> None:
     a = graph_from_names([("x", "r", "y"), ("y", "r", "x")])
     b = graph_from_names([("x", "r", "z"), ("y", "r", "z")], [], [("x", "r", "y")])
-    with pytest.warns(DataWarning, match="1 statements that one site trains on"):
+    with pytest.warns(DataWarning, match="1 triples that one site trains on"):
         pooled = pool({"a": a, "b": b})
     assert ("x", "r", "y") not in named(pooled.graph, "train")
     assert ("x", "r", "y") in named(pooled.graph, "test")

@@ -23,7 +23,7 @@ def make(model: str = "transe") -> tuple[Tables, Graph]:
 @pytest.mark.parametrize("model", ["transe", "complex", "transr"])
 @pytest.mark.parametrize("asked", [0, 1, 2])
 @pytest.mark.parametrize("exclude", [True, False])
-def test_predictions_are_the_best_of_all_statements(model: str, asked: int, exclude: bool) -> None:
+def test_predictions_are_the_best_of_all_triples(model: str, asked: int, exclude: bool) -> None:
     tables, graph = make(model)
     facts = set(map(tuple, graph.all().tolist()))
     names = (graph.entities, graph.relations, graph.entities)

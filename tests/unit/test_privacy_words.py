@@ -21,7 +21,7 @@ def account(*releases: Release, epsilon: float = 2.0) -> Account:
 
 def test_epsilon_is_printed_with_all_it_means() -> None:
     assert headline(account(STEPS)) == (
-        "north: ε = 2 at δ = 1e-06 (unit: one confidential statement; neighbours: zero out one; "
+        "north: ε = 2 at δ = 1e-06 (unit: one confidential triple; neighbours: zero out one; "
         "accountant: privacy loss distributions (PLD); guarantee: formal)"
     )
 
@@ -33,17 +33,15 @@ def test_a_guarantee_says_whose_against_whom_and_by_what() -> None:
     for assumption in ("are public", "clipped together with its negatives", "a key that only the site has"):
         assert assumption in text
     assert "e^ε = 7.39" in text
-    assert "Not protected: unrestricted statements" in text
-    assert "use all statements" not in text
-    assert "use all statements" in " ".join(explained([account(STEPS, Release(Gaussian(9.0), Everything()))]))
+    assert "Not protected: unrestricted triples" in text
+    assert "use all triples" not in text
+    assert "use all triples" in " ".join(explained([account(STEPS, Release(Gaussian(9.0), Everything()))]))
 
 
 def test_delta_is_what_is_added_to_a_probability() -> None:
     text = " ".join(explained([account(STEPS)]))
-    assert (
-        "at most e^ε = 7.39 times the probability, plus δ, if a statement of north was in the graph" in text
-    )
-    assert "only if the statement was there is seen with a probability of at most δ" in text
+    assert "at most e^ε = 7.39 times the probability, plus δ, if a triple of north was in the graph" in text
+    assert "only if the triple was there is seen with a probability of at most δ" in text
     assert "chance" not in text
     assert "odds" not in text
 
@@ -57,11 +55,11 @@ def test_files_that_epsilon_does_not_cover_are_named(text: list[str]) -> None:
         "summary.json": "`digest`, a hash of the graph",
         "clustering": "`metrics`",
         "run.jsonl": "the last metrics",
-        "sites/*/ranks.safetensors": "ranks among what all statements leave open",
+        "sites/*/ranks.safetensors": "ranks among what all triples leave open",
         "checkpoints/": "the digest again",
     }.items():
         assert of in kept[kept.index(file) :]
-    assert ("losses" in kept) == (text[0].startswith("north")), "u-only trains on no confidential statement"
+    assert ("losses" in kept) == (text[0].startswith("north")), "u-only trains on no confidential triple"
 
 
 @pytest.mark.parametrize(
@@ -90,11 +88,11 @@ def test_several_sites_are_said_once_by_the_worst() -> None:
     south = Account("south", 3.0, 1e-6, "pld", (STEPS,))
     said = explained([account(STEPS), south])
     assert [line.split(":")[0] for line in said[:3]] == ["north", "south", "Protected"]
-    assert "statement of north, south, one by one" in said[2]
+    assert "triple of north, south, one by one" in said[2]
     assert sum("e^ε = 20.1" in line for line in said) == 1
     mixed = explained([account(PAPER), south])
     assert mixed[2].startswith("guarantee: none, because")
-    assert "statement of south, one by one" in mixed[3]
+    assert "triple of south, one by one" in mixed[3]
 
 
 def test_a_release_without_noise_protects_nothing() -> None:
@@ -106,7 +104,7 @@ def test_a_release_without_noise_protects_nothing() -> None:
 def test_runs_without_releases() -> None:
     assert unprotected("off")[0] == "guarantee: none, because training added no noise (privacy.mode is off)."
     assert "Nothing is protected" in unprotected("off")[1]
-    assert "ε = 0 (unit: one confidential statement" in unprotected("u-only")[0]
+    assert "ε = 0 (unit: one confidential triple" in unprotected("u-only")[0]
     assert unprotected("strict")[0].startswith("Nothing has been released yet (privacy.mode is strict)")
 
 

@@ -40,7 +40,7 @@ MARKS = half_of(GRAPH)
 
 
 def test_without_noise_or_clipping_it_is_gradient_descent() -> None:
-    """All statements confidential, every one in every batch: replayed by autograd on the same negatives."""
+    """All triples confidential, every one in every batch: replayed by autograd on the same negatives."""
     trainer = Trainer(batch_size=1000, negatives=4, lr=0.5, loss="logistic", optimizer="sgd")
     unclipped = Privacy("strict", noise=1.0, delta=1e-5, clip=1e6)
     everything = np.ones(len(GRAPH.train), bool)
@@ -76,7 +76,7 @@ class _Recorded:
 
 
 @pytest.mark.parametrize("name", ["transe", "rotate", "distmult", "rescal", "transm", "transh"])
-def test_one_statement_moves_the_sum_by_at_most_the_clipping_norm(name: str) -> None:
+def test_one_triple_moves_the_sum_by_at_most_the_clipping_norm(name: str) -> None:
     trainer = Trainer(batch_size=16, negatives=6, loss="self-adversarial")
     clip = 0.3
     training = private(trainer, GRAPH, MARKS, model=MODELS[name](dim=6))
@@ -88,10 +88,10 @@ def test_one_statement_moves_the_sum_by_at_most_the_clipping_norm(name: str) -> 
         batch = training.closed.batch(torch.tensor(places), side, trainer.negatives, training.sheet.negatives)
         for noise in training.noises.values():
             noise.begin()
-        statements = differentiated(training.tables, training.objective, batch)
-        norms = statements.norms()
+        triples = differentiated(training.tables, training.objective, batch)
+        norms = triples.norms()
         assert (norms > clip).any()
-        statements.release_(cut(norms, clip))
+        triples.release_(cut(norms, clip))
         found = [noise.gradient.dense.flatten().clone() for noise in training.noises.values()]
         for noise in training.noises.values():
             noise.gradient.dense.zero_()
@@ -109,7 +109,7 @@ def test_one_statement_moves_the_sum_by_at_most_the_clipping_norm(name: str) -> 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad"])
 def test_every_row_moves_in_every_step_even_of_an_empty_batch(optimizer: str) -> None:
     trainer = Trainer(batch_size=1, negatives=1, optimizer=optimizer, sides="tail")
-    graph = graph_of(GRAPH.train, 300, 9)  # most rows are in no statement
+    graph = graph_of(GRAPH.train, 300, 9)  # most rows are in no triple
     training = private(trainer, graph, np.ones(len(graph.train), bool))
     before = [training.tables.table(axis).clone() for axis in Axis]
     for _ in range(3):
@@ -122,7 +122,7 @@ def test_every_row_moves_in_every_step_even_of_an_empty_batch(optimizer: str) ->
 
 @pytest.mark.parametrize("optimizer", ["adam", "adagrad", "sgd"])
 def test_confidential_steps_that_do_not_move_leave_plain_training(optimizer: str) -> None:
-    """Their optimiser is their own: with a rate of all but 0, nothing of them is left, moments included."""
+    """Their optimizer is their own: with a rate of all but 0, nothing of them is left, moments included."""
     trainer = Trainer(batch_size=20, negatives=3, optimizer=optimizer, lr=0.05)
     still = Privacy("strict", noise=1.0, delta=1e-5, lr=1e-38)
     training = private(trainer, GRAPH, MARKS, still)
@@ -190,7 +190,7 @@ def test_owed_noise_is_given_once_and_by_a_key_of_its_own(monkeypatch: pytest.Mo
     assert set(given.tolist()) == {float(training.protection.spending.given)}
 
 
-def test_what_a_model_reads_off_statements_gets_no_noise() -> None:
+def test_what_a_model_reads_off_triples_gets_no_noise() -> None:
     training = private(TRAINER, GRAPH, MARKS, model=MODELS["transm"](dim=4))
     before = training.tables.relations[:, 4].clone()
     training.run(0, 2)
@@ -274,7 +274,7 @@ def test_samples_are_poisson() -> None:
     assert np.abs(often - rate).max() < 5 * (rate * (1 - rate) / steps) ** 0.5
 
 
-def test_shuffled_batches_visit_every_statement_once_per_side() -> None:
+def test_shuffled_batches_visit_every_triple_once_per_side() -> None:
     trainer = Trainer(batch_size=7)
     cadence = Cadence.of(trainer, PAPER, 30)
     assert (cadence.steps, cadence.rate, cadence.expected) == (8, 7 / 30, 7.0)
@@ -285,7 +285,7 @@ def test_shuffled_batches_visit_every_statement_once_per_side() -> None:
         assert len(seen) == len(set(seen.tolist())) == 28
 
 
-def test_negatives_of_a_confidential_statement_do_not_depend_on_others() -> None:
+def test_negatives_of_a_confidential_triple_do_not_depend_on_others() -> None:
     training = private(TRAINER, GRAPH, MARKS)
     whole, some = (
         training.closed.batch(torch.tensor(places), Side.TAIL, 4, training.sheet.negatives)
@@ -298,7 +298,7 @@ def test_negatives_of_a_confidential_statement_do_not_depend_on_others() -> None
 
 
 @pytest.mark.parametrize("privacy", [STRICT, PAPER])
-def test_unrestricted_batches_know_nothing_of_confidential_statements(privacy: Privacy) -> None:
+def test_unrestricted_batches_know_nothing_of_confidential_triples(privacy: Privacy) -> None:
     """Few entities, so that filters matter: by the paper's rules they look at everything."""
     random = np.random.default_rng(0)
     triples = np.unique(random.integers(0, [8, 2, 8], (60, 3)), axis=0)
@@ -350,9 +350,9 @@ def test_clipping_at_a_percentile() -> None:
         training.sheet.there.fill_(20)
         for noise in training.noises.values():
             noise.begin()
-        statements = differentiated(training.tables, training.objective, batch)
-        norms[percentile] = float(training._release([statements]))
-        assert norms[percentile] == pytest.approx(float(statements.norms().quantile(percentile / 100)))
+        triples = differentiated(training.tables, training.objective, batch)
+        norms[percentile] = float(training._release([triples]))
+        assert norms[percentile] == pytest.approx(float(triples.norms().quantile(percentile / 100)))
     assert norms[20.0] < norms[100.0]
 
 
@@ -413,7 +413,7 @@ def test_tables_depend_on_the_secret_and_on_nothing_else_that_is_random() -> Non
     assert not torch.equal(runs[0], runs[2])
 
 
-def test_options_that_let_statements_out_are_refused() -> None:
+def test_options_that_let_triples_out_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"trainer\.subsampling"):
         private(Trainer(subsampling=True), GRAPH, MARKS)
     with pytest.raises(ConfigError, match=r"trainer\.optimizer: row-adam.*adam, adagrad, sgd"):

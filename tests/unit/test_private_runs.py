@@ -62,15 +62,15 @@ def test_sites_without_marks_train_plainly(tmp_path: Path) -> None:
     assert {entry.site for entry in read_ledger(tmp_path / "a" / LEDGER)} == {"a"}
 
 
-def test_u_only_is_training_without_the_statements(tmp_path: Path) -> None:
+def test_u_only_is_training_without_the_triples(tmp_path: Path) -> None:
     left = {site: unmarked(graph, experiment(privacy=STRICT).privacy) for site, graph in MARKED.items()}
     first = played(tmp_path / "a", MARKED, privacy={"mode": "u-only"})
     assert_same(first, played(tmp_path / "b", left))
     assert not (tmp_path / "a" / LEDGER).exists()
 
 
-def test_ids_do_not_depend_on_confidential_statements(tmp_path: Path) -> None:
-    """Two graphs that differ in confidential statements alone, which stand first: the same rows, in order."""
+def test_ids_do_not_depend_on_confidential_triples(tmp_path: Path) -> None:
+    """Two graphs that differ in confidential triples alone, which stand first: the same rows, in order."""
     kept = []
     for number, secret in enumerate((["e5 r e1 1", "e2 r e4 1"], ["e1 s e0 1", "e4 s e3 1"])):
         lines = [*secret, *(f"e{i} {r} e{(i + k) % 6} 0" for i in range(6) for k, r in enumerate("rs", 1))]
@@ -112,10 +112,10 @@ def both(stack: Stack, site: str) -> list[tuple[str, torch.Tensor]]:
 
 
 @pytest.mark.parametrize("mode", [STRICT, {"mode": "u-only"}], ids=["strict", "u-only"])
-def test_what_chooses_a_round_does_not_know_confidential_statements(
+def test_what_chooses_a_round_does_not_know_confidential_triples(
     tmp_path: Path, mode: dict[str, Any]
 ) -> None:
-    """Validation filters by unrestricted statements; what the site itself reads in the end, by all."""
+    """Validation filters by unrestricted triples; what the site itself reads in the end, by all."""
     one = federated(tmp_path / "a", MARKED, privacy=mode)
     for stack in one.stacks:
         for name in stack.names:
@@ -247,7 +247,7 @@ def test_a_target_is_reached_and_not_passed(tmp_path: Path) -> None:
     assert [account["site"] for account in summary["privacy"]] == list(MARKED)
     for account in summary["privacy"]:
         assert 2.9 < account["epsilon"] <= 3.0
-        assert (account["guarantee"], account["delta"], account["unit"]) == ("formal", 1e-4, "statement")
+        assert (account["guarantee"], account["delta"], account["unit"]) == ("formal", 1e-4, "triple")
 
 
 def test_a_run_ends_when_no_site_has_a_step_left(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_a_refused_run_leaves_nothing_behind(tmp_path: Path, mode: dict[str, Any
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "notes.txt").write_text("mine")
     for path in (tmp_path / "new" / "run", tmp_path / "there"):
-        with pytest.raises(ConfigError, match=r"no noise reaches|validation statements"):
+        with pytest.raises(ConfigError, match=r"no noise reaches|validation triples"):
             done(path, MARKED, privacy=mode)
     assert [path.name for path in tmp_path.rglob("*")] == ["there", "notes.txt"]
 
@@ -300,7 +300,7 @@ def test_a_run_that_had_begun_is_not_removed(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "a", one, resume=False)
     run(one, folder, CPU, MARKED)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(DataError, match="site 'a' has other statements or marks"):
+    with pytest.raises(DataError, match="site 'a' has other triples or marks"):
         run(one, folder, CPU, mark_share(small_federation(), 0.6, 0))
     assert before.keys() == {path for path in tmp_path.rglob("*") if path.is_file()}
 
@@ -310,7 +310,7 @@ def test_fulldp_takes_everything_for_confidential(tmp_path: Path) -> None:
     summary = done(tmp_path / "a", small_federation(), privacy=mode, evaluate={"every": 4})
     entry = read_ledger(tmp_path / "a" / LEDGER)[0]
     graph = small_federation()[entry.site]
-    assert entry.statements == len(graph.train)
+    assert entry.triples == len(graph.train)
     assert entry.release.sampling.rate == 16 / len(graph.train)  # type: ignore[attr-defined]
     assert json.loads((tmp_path / "a" / "summary.json").read_text())["privacy"] == summary["privacy"]
 
@@ -354,12 +354,10 @@ def test_marks_of_an_experiment_add_to_those_of_the_data(tmp_path: Path) -> None
         ({"privacy": {**STRICT, "epsilon": 0.5, "noise": 0.3}}, "not one step with noise 0.3 fits 0.5"),
         ({"privacy": STRICT, "trainer": {"subsampling": True}}, "trainer.subsampling"),
         ({"privacy": STRICT, "trainer": {"optimizer": "row-adam"}}, "trainer.optimizer: row-adam"),
-        ({"privacy": {**STRICT, "mode": "fulldp"}}, "evaluate: 6 of 6 validation statements"),
+        ({"privacy": {**STRICT, "mode": "fulldp"}}, "evaluate: 6 of 6 validation triples"),
     ],
 )
-def test_what_would_let_statements_out_is_an_error(
-    tmp_path: Path, changes: dict[str, Any], says: str
-) -> None:
+def test_what_would_let_triples_out_is_an_error(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         federated(tmp_path, MARKED, **changes)
     assert not (tmp_path / LEDGER).exists()
@@ -367,14 +365,14 @@ def test_what_would_let_statements_out_is_an_error(
 
 @pytest.mark.parametrize("mode", [STRICT, PAPER, {"mode": "u-only"}])
 def test_marks_that_match_nothing_are_an_error(tmp_path: Path, mode: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="no training statement of any site is confidential"):
+    with pytest.raises(ConfigError, match="no training triple of any site is confidential"):
         federated(tmp_path, small_federation(), privacy=mode)
 
 
-def test_validation_on_confidential_statements_is_an_error_unless_it_chooses_nothing(tmp_path: Path) -> None:
+def test_validation_on_confidential_triples_is_an_error_unless_it_chooses_nothing(tmp_path: Path) -> None:
     by_relation = mark_relations(small_federation(), ["b.r1"])
     for mode in (STRICT, {"mode": "u-only"}):
-        with pytest.raises(ConfigError, match=r"validation statements of 'b' .*first: 'b\.r1'"):
+        with pytest.raises(ConfigError, match=r"validation triples of 'b' .*first: 'b\.r1'"):
             federated(tmp_path / mode["mode"], by_relation, privacy=mode)
         federated(tmp_path / f"{mode['mode']} at the end", by_relation, privacy=mode, evaluate={"every": 4})
     federated(tmp_path / "paper", by_relation, privacy=PAPER)
@@ -387,7 +385,7 @@ def test_u_only_needs_something_to_train_on(tmp_path: Path) -> None:
 
 
 def test_marks_without_privacy_are_warned_of(tmp_path: Path) -> None:
-    with pytest.warns(DataWarning, match="confidential statements are trained on like all others"):
+    with pytest.warns(DataWarning, match="confidential triples are trained on like all others"):
         federated(tmp_path, MARKED)
 
 

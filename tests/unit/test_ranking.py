@@ -32,7 +32,7 @@ def random_tables(model: str, graph: Graph, seed: int = 0) -> Tables:
 def slow_ranks(
     tables: Tables, triples: Ids, known: Ids, side: Side, allowed: TypeConstraints | None = None
 ) -> list[tuple[int, int, int]]:
-    """(optimistic, pessimistic, candidates) by sorting the scores of the candidates of each statement."""
+    """(optimistic, pessimistic, candidates) by sorting the scores of the candidates of each triple."""
     facts = set(map(tuple, known.tolist()))
     found = []
     for h, r, t in triples.tolist():
@@ -93,7 +93,7 @@ def test_unfiltered_answers_rival_each_other() -> None:
     assert (ranks.candidates == graph.n_entities).all()
 
 
-def test_repeated_statements_are_ranked_each_time() -> None:
+def test_repeated_triples_are_ranked_each_time() -> None:
     graph = random_graph()
     tables, known = random_tables("rotate", graph), Known.from_graph(graph)
     once, thrice = (rank(tables, np.repeat(graph.test, times, 0), known) for times in (1, 3))
@@ -144,7 +144,7 @@ def test_scores_that_are_not_finite_are_an_error(
         rank(tables, graph.test, Known.from_graph(graph), site="clinic")
 
 
-def test_statements_of_another_graph_are_an_error() -> None:
+def test_triples_of_another_graph_are_an_error() -> None:
     graph, other = random_graph(), random_graph(n=14)
     tables = random_tables("transe", graph)
     with pytest.raises(DataError, match="tables of 13 entities and 4 relations, a graph of 14 and 4"):

@@ -27,7 +27,7 @@ def account(site: str, epsilon: float, guarantee: str = "formal", delta: float =
         "site": site,
         "epsilon": epsilon,
         "delta": delta,
-        "unit": "statement",
+        "unit": "triple",
         "neighbours": "zero-out-one",
         "accountant": "pld" if guarantee == "formal" else "rdp-paper",
         "guarantee": guarantee,
@@ -94,7 +94,7 @@ def runs(folder: Path) -> list[Run]:
 
 def test_rows_go_from_no_epsilon_to_none_at_all(folder: Path) -> None:
     rows = frontier_rows(runs(folder))
-    modes = ["without confidential statements (u-only)", "strict", "strict", "no protection (off)"]
+    modes = ["without confidential triples (u-only)", "strict", "strict", "no protection (off)"]
     assert [row["mode"] for row in rows] == modes
     assert [row["epsilon"] for row in rows] == [0.0, 2.0, 10.0, inf]
     assert [row["delta"] for row in rows] == [None, 1e-6, 1e-6, None]
@@ -133,7 +133,7 @@ def test_a_gain_is_seen_when_it_is_more_than_both_deviations_together(folder: Pa
 def test_sentences_follow_from_the_numbers(folder: Path) -> None:
     frontier = only(folder)
     assert meaning(frontier) == [
-        "Leaving confidential statements out (u-only, ε = 0) reaches Hits@10 0.4170 ± 0.0020.",
+        "Leaving confidential triples out (u-only, ε = 0) reaches Hits@10 0.4170 ± 0.0020.",
         "Training on them without protection (off) reaches 0.4500 ± 0.0010: the most there is to gain from "
         "them is +0.0330.",
         "The smallest ε of strict with a gain that can be seen is 10.",
@@ -141,18 +141,18 @@ def test_sentences_follow_from_the_numbers(folder: Path) -> None:
     small, large = each_epsilon(frontier)
     assert small == (
         "strict at ε = 2 reaches 0.4180 ± 0.0010: a difference of +0.0010, no more than the spread between "
-        "seeds (0.0030): at this ε the confidential statements add nothing that can be seen. Against no "
+        "seeds (0.0030): at this ε the confidential triples add nothing that can be seen. Against no "
         "protection: −0.0320, more than the spread between seeds (0.0020)."
     )
     assert large == (
-        "strict at ε = 10 reaches 0.4320 ± 0.0010: training on confidential statements gains 0.0150, which "
+        "strict at ε = 10 reaches 0.4320 ± 0.0010: training on confidential triples gains 0.0150, which "
         "is more than the spread between seeds (0.0030). Against no protection: −0.0180, more than the "
         "spread between seeds (0.0020)."
     )
     assert len(cautions(frontier)) == 1  # each ε is of one run
 
 
-def test_noise_that_costs_more_than_statements_give_is_said(tmp_path: Path) -> None:
+def test_noise_that_costs_more_than_triples_give_is_said(tmp_path: Path) -> None:
     seeds(tmp_path / "u-only", "u-only", (0.41, 0.412))
     strict(tmp_path / "strict1", 1.0, (0.30, 0.302))
     strict(tmp_path / "strict2", 2.0, (0.35, 0.352))
@@ -164,11 +164,11 @@ def test_noise_that_costs_more_than_statements_give_is_said(tmp_path: Path) -> N
     assert "No experiment here is without protection" in said
 
 
-def test_statements_that_add_nothing_even_openly_are_said(tmp_path: Path) -> None:
+def test_triples_that_add_nothing_even_openly_are_said(tmp_path: Path) -> None:
     seeds(tmp_path / "u-only", "u-only", (0.41, 0.42))
     seeds(tmp_path / "off", "off", (0.411, 0.421))
     strict(tmp_path / "strict", 1.0, (0.30, 0.302))
-    assert "even so the confidential statements add nothing that can be seen" in meaning(only(tmp_path))[1]
+    assert "even so the confidential triples add nothing that can be seen" in meaning(only(tmp_path))[1]
 
 
 def test_one_seed_has_no_spread_and_without_u_only_there_is_no_gain(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_one_seed_has_no_spread_and_without_u_only_there_is_no_gain(tmp_path: Pa
     strict(tmp_path / "strict", 10.0, (0.432,))
     (said,) = each_epsilon(only(tmp_path))
     assert said == (
-        "strict at ε = 10 reaches 0.4320: training on confidential statements gains 0.0150 (one seed: the "
+        "strict at ε = 10 reaches 0.4320: training on confidential triples gains 0.0150 (one seed: the "
         "spread between seeds is unknown)."
     )
     assert any("run several" in text for text in cautions(only(tmp_path)))
@@ -193,9 +193,9 @@ def test_paper_rules_and_full_protection_are_told_apart(folder: Path) -> None:
     frontier = only(folder)
     assert list(frontier.lines) == ["strict", "paper", "fulldp (paper rules)"]
     assert "ε of paper rules is what the paper would print; it is no guarantee." in cautions(frontier)
-    assert any(text.startswith("fulldp protects all statements") for text in cautions(frontier))
+    assert any(text.startswith("fulldp protects all triples") for text in cautions(frontier))
     rows = {row["mode"]: row for row in frontier_rows(runs(folder))}
-    assert rows["fulldp (paper rules)"]["gain"] is None  # with all statements confidential none are left
+    assert rows["fulldp (paper rules)"]["gain"] is None  # with all triples confidential none are left
     assert rows["paper"]["guarantee"] == "none"
     traces = {trace["name"]: trace for trace in frontier_figures(frontier)[0].data if "name" in trace}
     hollow = traces["paper: no guarantee"]
@@ -214,7 +214,7 @@ def test_points_stand_at_their_epsilon_with_whiskers_and_levels_reach_across(fol
     assert line["error_y"]["array"] == pytest.approx([0.001, 0.001])
     for told in ("ε = 10, ", "δ = 1e-06", "guarantee: formal", "accountant: pld", "Gaussian noise 1.6"):
         assert told in line["text"][1]
-    level = traces["without confidential statements (u-only)"]
+    level = traces["without confidential triples (u-only)"]
     assert level["y"] == pytest.approx([0.417, 0.417])
     assert level["x"][0] < 2.0 < 10.0 < level["x"][1]
     bands = [trace["y"][0] for trace in hits.data if "name" not in trace]
@@ -272,9 +272,8 @@ def test_each_is_compared_with_what_had_the_same_budget(folder: Path) -> None:
         assert base is not None
         rounds[choice.epsilon] = base.experiment.first.config["rounds"]
     assert rounds == {2.0: 60, 4.0: 90, 10.0: 60}
-    assert (
-        "Leaving confidential statements out (u-only · rounds=90, ε = 0) reaches Hits@10 0.4300."
-        in meaning(frontier)
+    assert "Leaving confidential triples out (u-only · rounds=90, ε = 0) reaches Hits@10 0.4300." in meaning(
+        frontier
     )
 
 

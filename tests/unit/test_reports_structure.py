@@ -34,7 +34,7 @@ def test_degrees_are_the_share_of_entities_with_as_many_or_more() -> None:
     assert (trace["x"], trace["y"]) == ([1, 3, 10], [1.0, 0.4, 0.1])
 
 
-def test_entities_in_no_statement_count_and_are_not_drawn() -> None:
+def test_entities_in_no_triple_count_and_are_not_drawn() -> None:
     (trace,) = degree_figure({"a": {"degrees": [[0, 10], [1, 10]]}}).data
     assert (trace["x"], trace["y"]) == ([1], [0.5])  # a logarithm of 0 has no place
 
@@ -58,7 +58,7 @@ def test_they_are_shown_once_for_each_data_set(tmp_path: Path) -> None:
     html = holdings(page, load_runs(runs))
     titles = [figure.title for figure in page.figures.values()]
     assert titles.count("Degrees") == titles.count("Clustering coefficients") == 2
-    assert html.count(": how sites are knit, over all statements.</figcaption>") == 2
+    assert html.count(": how sites are knit, over all triples.</figcaption>") == 2
 
 
 def test_of_many_sites_the_largest_are_drawn(tmp_path: Path) -> None:

@@ -90,15 +90,15 @@ def test_all_sides_stay_in_the_summary(runs: dict[str, Path], sides: str) -> Non
 
 
 @pytest.mark.parametrize("sides", SIDES)
-def test_ranks_are_kept_in_the_order_of_the_statements(runs: dict[str, Path], sides: str) -> None:
+def test_ranks_are_kept_in_the_order_of_the_triples(runs: dict[str, Path], sides: str) -> None:
     found = summary(runs[sides])
     for site, graph in SITES.items():
         kept = load_file(runs[sides] / "sites" / site / "ranks.safetensors")
         tables, *_ = RunFolder.open(runs[sides]).load_site(site)
         for side, values in kept.items():
             one_by_one = [
-                rank(tables, statement[None], Known.from_graph(graph), sides=[Side(side)]).values()[0]
-                for statement in graph.test
+                rank(tables, triple[None], Known.from_graph(graph), sides=[Side(side)]).values()[0]
+                for triple in graph.test
             ]
             assert values.tolist() == one_by_one
             mrr = found["sites"][site]["metrics"][f"test_{side}"]["mrr"]

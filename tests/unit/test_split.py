@@ -19,7 +19,7 @@ def dense_graph(entities: int = 30, relations: int = 3) -> Graph:
 
 
 def test_sizes_follow_the_ratio():
-    graph = dense_graph()  # 900 statements
+    graph = dense_graph()  # 900 triples
     assert [len(part) for part in split(graph, (8, 1, 1), 0).splits().values()] == [720, 90, 90]
     assert [len(part) for part in split(graph, (90, 5, 5), 0).splits().values()] == [810, 45, 45]
     assert [len(part) for part in split(graph, (1, 0, 0), 0).splits().values()] == [900, 0, 0]
@@ -53,15 +53,15 @@ def test_the_result_has_the_ids_of_its_files(tmp_path):
 def test_marks_stay_with_what_stays_in_train():
     graph = dense_graph()
     marks = graph.train[:, 1] == 0
-    with pytest.warns(DataWarning, match=r"(\d+) of 300 confidential statements were moved") as said:
+    with pytest.warns(DataWarning, match=r"(\d+) of 300 confidential triples were moved") as said:
         divided = split(Graph(graph.entities, graph.relations, graph.train, confidential=marks), seed=2)
     assert str(said[0].message).startswith(f"{300 - int(divided.confidential.sum())} of 300 ")
     secret = divided.relations.id(graph.relations[0])
     np.testing.assert_array_equal(divided.confidential, divided.train[:, 1] == secret)
 
 
-def test_held_out_statements_are_spread_evenly():
-    """Of a graph without bottlenecks, every statement is held out about as often as any other."""
+def test_held_out_triples_are_spread_evenly():
+    """Of a graph without bottlenecks, every triple is held out about as often as any other."""
     graph = dense_graph(12, 2)
     counts = np.zeros((12, 12))
     for seed in range(300):
@@ -74,7 +74,7 @@ def test_held_out_statements_are_spread_evenly():
 
 def test_a_star_cannot_be_split_and_says_so():
     star = graph_from_names([("hub", "r", f"leaf{i}") for i in range(10)])
-    with pytest.warns(DataWarning, match="only 0 of 10 statements can be held out .* valid 0 instead of 1"):
+    with pytest.warns(DataWarning, match="only 0 of 10 triples can be held out .* valid 0 instead of 1"):
         assert len(split(star).train) == 10
 
 
@@ -87,7 +87,7 @@ def test_as_many_as_possible_are_held_out():
         assert [(divided.entities[h], divided.entities[t]) for h, _, t in held.tolist()] == [("b", "c")]
 
 
-def test_a_million_statements_take_seconds():
+def test_a_million_triples_take_seconds():
     random = np.random.default_rng(0)
     ids = random.integers(0, [200_000, 100, 200_000], (1_000_000, 3))
     ids[:200_000, 0] = np.arange(200_000)

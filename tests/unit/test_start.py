@@ -96,7 +96,7 @@ def test_sites_begin_with_what_was_kept(tmp_path: Path, before: Path, method: di
 
 
 def permuted(graph: Graph, seed: int) -> Graph:
-    """The same statements under other ids."""
+    """The same triples under other ids."""
     random = np.random.default_rng(seed)
     e, r = random.permutation(graph.n_entities), random.permutation(graph.n_relations)  # new id of each
 
@@ -112,7 +112,7 @@ def permuted(graph: Graph, seed: int) -> Graph:
 
 def test_rows_are_found_by_name_and_not_by_place(tmp_path: Path, before: Path) -> None:
     others = {site: permuted(graph, i) for i, (site, graph) in enumerate(reversed(SITES.items()))}
-    with pytest.warns(DataWarning, match="had other statements"):
+    with pytest.warns(DataWarning, match="had other triples"):
         warm = federated(tmp_path, others, start=str(before))
     for site, graph in others.items():
         tables, entities, relations = RunFolder.open(before).load_site(site)

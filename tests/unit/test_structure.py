@@ -16,14 +16,14 @@ from fedkge.graphs.structure import clustering, degrees, structure
 STATEMENTS = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 1), st.integers(0, 11)), max_size=60)
 
 
-def graph(statements: list[tuple[int, int, int]]) -> Graph:
+def graph(triples: list[tuple[int, int, int]]) -> Graph:
     """Over twelve entities; train, valid and test take turns."""
-    parts = [np.array(statements[i::3], np.int64).reshape(-1, 3) for i in range(3)]
+    parts = [np.array(triples[i::3], np.int64).reshape(-1, 3) for i in range(3)]
     return Graph(Names([f"e{i}" for i in range(12)]), Names(["r", "s"], Axis.RELATION), *parts)
 
 
-def slow(statements: list[tuple[int, int, int]]) -> list[float]:
-    joined = {frozenset((h, t)) for h, _, t in statements if h != t}
+def slow(triples: list[tuple[int, int, int]]) -> list[float]:
+    joined = {frozenset((h, t)) for h, _, t in triples if h != t}
     found = []
     for e in range(12):
         around = [n for n in range(12) if frozenset((e, n)) in joined]
@@ -34,19 +34,19 @@ def slow(statements: list[tuple[int, int, int]]) -> list[float]:
 
 @given(STATEMENTS, st.sampled_from([1, 7, 1 << 20]))
 def test_clustering_is_the_share_of_neighbours_that_are_neighbours(
-    statements: list[tuple[int, int, int]], chunk: int
+    triples: list[tuple[int, int, int]], chunk: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(of, "CHUNK", chunk)
-        found = clustering(graph(statements))
+        found = clustering(graph(triples))
     assert found is not None
-    np.testing.assert_allclose(found, slow(statements))
+    np.testing.assert_allclose(found, slow(triples))
 
 
 @given(STATEMENTS)
-def test_degrees_count_ends(statements: list[tuple[int, int, int]]) -> None:
-    ends = [end for h, _, t in statements for end in (h, t)]
-    assert degrees(graph(statements)).tolist() == [ends.count(e) for e in range(12)]
+def test_degrees_count_ends(triples: list[tuple[int, int, int]]) -> None:
+    ends = [end for h, _, t in triples for end in (h, t)]
+    assert degrees(graph(triples)).tolist() == [ends.count(e) for e in range(12)]
 
 
 def test_they_are_those_of_networkx() -> None:

@@ -1,4 +1,4 @@
-"""FedE-SVD+: factors against autograd and torch's own optimiser, and what must stay as it was."""
+"""FedE-SVD+: factors against autograd and torch's own optimizer, and what must stay as it was."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedkge.errors import ConfigError, DataError
 from fedkge.exchange.channel import Receiver, Sender
 from fedkge.exchange.codec import Float32
-from fedkge.exchange.rows import Envelope, Rows
+from fedkge.exchange.rows import Message, Rows
 from fedkge.exchange.select import Choice, Moved, TopK
 from fedkge.graphs.graph import Axis, Graph
 from small_federations import (
@@ -279,9 +279,9 @@ def test_a_spoilt_upload_excludes_its_site_from_the_round_and_the_run_goes_on(
     run = federated(tmp_path, SITES, method={"name": method}, rounds=5)
     finish = run.sites["b"].finish
 
-    def spoil(round: int) -> Envelope:
-        letter = finish(round)
-        return replace(letter, body=spoilt(letter.body, how)) if round == 3 else letter
+    def spoil(round: int) -> Message:
+        message = finish(round)
+        return replace(message, body=spoilt(message.body, how)) if round == 3 else message
 
     run.sites["b"].finish = spoil  # type: ignore[method-assign]
     run.play(ignore)

@@ -34,8 +34,8 @@ def slow_losses(trainer: Trainer, model: Model, entities: Tensor, relations: Ten
     scores = model.score(head, relations[batch.relation][:, None], tail)
     true, false = scores[:, :1], scores[:, 1:]
     vectors = relations[:, : model.width(Axis.RELATION) - ("weight" in model.untrained)]
-    statement = [entities[batch.anchor], vectors[batch.relation], entities[batch.index[:, 0]]]
-    large = trainer.l3 * torch.cat(statement, 1).norm(p=3, dim=1) ** 3
+    triple = [entities[batch.anchor], vectors[batch.relation], entities[batch.index[:, 0]]]
+    large = trainer.l3 * torch.cat(triple, 1).norm(p=3, dim=1) ** 3
     if trainer.loss == "margin":
         return torch.relu(trainer.ranking_margin - true + false).mean(1) + large
     temperature = trainer.temperature if trainer.loss == "self-adversarial" else 0.0
@@ -373,7 +373,7 @@ def test_restart_forgets_moments_and_steps() -> None:
 
 
 def test_an_objective_of_ones_own() -> None:
-    """A method may train another objective: here one that only pulls true statements."""
+    """A method may train another objective: here one that only pulls true triples."""
     trainer, model = Trainer(epochs=1, batch_size=30, negatives=1, lr=0.05), MODELS["transe"](dim=4)
 
     def pull(of: tables.Tables, batch: Batch) -> Tensor:
@@ -385,7 +385,7 @@ def test_an_objective_of_ones_own() -> None:
     assert losses[-1] < losses[0] - 1
 
 
-def test_alternating_sides_visit_every_statement_once() -> None:
+def test_alternating_sides_visit_every_triple_once() -> None:
     graph = ring()
     training = start(
         Trainer(batch_size=16, negatives=2, sides="alternate"), MODELS["transe"](dim=4), {"a": graph}

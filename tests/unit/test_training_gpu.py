@@ -20,9 +20,9 @@ pytestmark = [
 ]
 
 
-def graph(seed: int, entities: int, relations: int, statements: int) -> Graph:
+def graph(seed: int, entities: int, relations: int, count: int) -> Graph:
     random = np.random.default_rng(seed)
-    columns = [random.integers(0, high, statements) for high in (entities, relations, entities)]
+    columns = [random.integers(0, high, count) for high in (entities, relations, entities)]
     triples = random.permutation(np.unique(np.stack(columns, 1), axis=0))
     names = (
         Names([f"e{i}" for i in range(entities)]),

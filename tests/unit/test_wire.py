@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedkge.errors import DataError
-from fedkge.exchange.rows import HUB, Envelope
+from fedkge.exchange.rows import HUB, Message
 from fedkge.exchange.wire import DTYPES, HEADER_LIMIT, SIZE_LIMIT, decode, encode, length
 
 METADATA = {"sender": "a", "recipient": HUB, "kind": "upload", "round": "3", "note": "{}"}
@@ -31,12 +31,12 @@ def body() -> dict[str, Tensor]:
     return some
 
 
-def envelope(**changes: Any) -> Envelope:
+def message(**changes: Any) -> Message:
     given: dict[str, Any] = {"sender": "a", "recipient": HUB, "kind": "upload", "round": 3, **changes}
-    return Envelope(**given)
+    return Message(**given)
 
 
-def message(tensors: Any, data: bytes = b"", metadata: Any = METADATA) -> bytes:
+def raw(tensors: Any, data: bytes = b"", metadata: Any = METADATA) -> bytes:
     """The bytes of a header as given, right or wrong."""
     header = json.dumps({"__metadata__": metadata, **tensors}).encode()
     return struct.pack("<Q", len(header)) + header + data
@@ -46,7 +46,7 @@ def tensor(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8), **more:
     return {"x": {"dtype": dtype, "shape": shape, "data_offsets": offsets, **more}}
 
 
-def assert_same(left: Envelope, right: Envelope) -> None:
+def assert_same(left: Message, right: Message) -> None:
     assert left.body.keys() == right.body.keys()
     for name, part in left.body.items():
         assert part.dtype == right.body[name].dtype
@@ -61,20 +61,20 @@ def test_round_trip() -> None:
         "flags": [True, None],
         "name": "Ärzte\n\U0001f30d",
     }
-    sent = envelope(sender='Kraków "1"', body=body(), note=note, round=10**17)
+    sent = message(sender='Kraków "1"', body=body(), note=note, round=10**17)
     data = encode(sent)
     assert_same(decode(data), sent)
     assert length(sent) == len(data)
 
 
 def test_a_diverged_loss_travels() -> None:
-    loss = decode(encode(envelope(note={"loss": float("nan")}))).note["loss"]
+    loss = decode(encode(message(note={"loss": float("nan")}))).note["loss"]
     assert loss != loss
 
 
 def test_the_library_reads_what_is_written() -> None:
     load = pytest.importorskip("safetensors.torch").load
-    sent = envelope(body=body(), note={"loss": 0.5, "name": "Łódź"})
+    sent = message(body=body(), note={"loss": 0.5, "name": "Łódź"})
     data = encode(sent)
     read = load(data)
     assert read.keys() == sent.body.keys()
@@ -87,7 +87,7 @@ def test_the_library_reads_what_is_written() -> None:
 
 def test_what_the_library_writes_is_read() -> None:
     save = pytest.importorskip("safetensors.torch").save
-    sent = envelope(body=body(), note={"loss": 0.5})
+    sent = message(body=body(), note={"loss": 0.5})
     note = json.dumps(sent.note, separators=(",", ":"))
     data = save(sent.body, metadata={**METADATA, "note": note})
     assert_same(decode(data), sent)
@@ -95,7 +95,7 @@ def test_what_the_library_writes_is_read() -> None:
 
 
 def test_tensors_are_aligned() -> None:
-    data = encode(envelope(body=body()))
+    data = encode(message(body=body()))
     start = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:start])
     for name, part in body().items():
@@ -111,7 +111,7 @@ def test_any_strides_and_gradients() -> None:
         "leaf": table.clone().requires_grad_(),
         "every other": torch.arange(6)[::2],
     }
-    sent = envelope(body=odd)
+    sent = message(body=odd)
     read = decode(encode(sent))
     assert length(sent) == len(encode(sent))
     for name, part in odd.items():
@@ -119,7 +119,7 @@ def test_any_strides_and_gradients() -> None:
 
 
 def test_tensors_own_their_memory() -> None:
-    data = encode(envelope(body={"a": torch.zeros(4), "b": torch.zeros(4, dtype=torch.uint8)}))
+    data = encode(message(body={"a": torch.zeros(4), "b": torch.zeros(4, dtype=torch.uint8)}))
     before, first, second = bytes(data), decode(data), decode(data)
     for part in first.body.values():
         part += 1
@@ -131,14 +131,14 @@ def test_length_needs_no_numbers() -> None:
     """Meta tensors have a shape and no data at all."""
     full = {"entity.values": torch.zeros(1000, 256)}
     nothing = {"entity.values": torch.zeros(1000, 256, device="meta")}
-    assert length(envelope(body=nothing)) == len(encode(envelope(body=full)))
+    assert length(message(body=nothing)) == len(encode(message(body=full)))
 
 
 @pytest.mark.gpu
 def test_length_never_waits_for_the_gpu() -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    sent = envelope(body={"x": torch.arange(10.0, device="cuda")})
+    sent = message(body={"x": torch.arange(10.0, device="cuda")})
     torch.cuda.set_sync_debug_mode("error")
     try:
         count = length(sent)
@@ -161,7 +161,7 @@ def test_length_never_waits_for_the_gpu() -> None:
 def test_what_cannot_be_sent(wrong: dict[str, Any]) -> None:
     for write in (encode, length):
         with pytest.raises(ValueError, match=r"sent|round|shorten"):
-            write(envelope(**wrong))
+            write(message(**wrong))
 
 
 def small(begin: int, end: int) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def small(begin: int, end: int) -> dict[str, Any]:
 
 def about(**changes: Any) -> bytes:
     """A message with other metadata."""
-    return message({}, metadata={**METADATA, **changes})
+    return raw({}, metadata={**METADATA, **changes})
 
 
 def headed(header: bytes) -> bytes:
@@ -197,8 +197,8 @@ WRONG = [
     (headed(b'{"a":0,"a":0}'), "twice"),
     (headed(b'{"a":' + b"[" * 60_000), "no JSON"),
     (headed(b'{"a":' + b"9" * 9_000 + b"}"), "no JSON"),
-    (message({}, metadata=[]), "metadata"),
-    (message({}, metadata={name: METADATA[name] for name in METADATA if name != "kind"}), "expected kind"),
+    (raw({}, metadata=[]), "metadata"),
+    (raw({}, metadata={name: METADATA[name] for name in METADATA if name != "kind"}), "expected kind"),
     (about(more=""), "more"),
     *((about(**{name: 3}), f"{name} is 3, expected a string") for name in METADATA),
     (about(sender="\ud800"), "sender"),
@@ -206,46 +206,44 @@ WRONG = [
     (about(note="[]"), "note starts with"),
     (about(note="{"), "note is no JSON"),
     (about(note='{"a":' * 50_000), "note is no JSON"),
-    (message({"x": 3}), "expected dtype, shape and data_offsets"),
-    (message(tensor(more=1), bytes(8)), "expected dtype, shape and data_offsets"),
-    (message({"\ud800": tensor()["x"]}, bytes(8)), "Unicode"),
-    *((message(tensor(code), bytes(8)), "dtype") for code in CODES),
-    *((message(tensor("F32", shape), bytes(8)), "shape") for shape in SHAPES),
-    (message(tensor("F32", [1] * 9, [0, 4]), bytes(4)), "shape"),
-    (message(tensor("F32", [0, SIZE_LIMIT + 1], [0, 0])), "shape"),
-    (message(tensor("F32", [0, 2**40, 2**40], [0, 0])), "shape"),
-    (message(tensor("F32", [2**62, 2**62, 4], [0, 0])), "shape"),
-    (message(tensor("F32", [2**40], [0, 2**42]), bytes(8)), "8 bytes of tensors"),
-    *((message(tensor(offsets=offsets), bytes(8)), "data_offsets") for offsets in OFFSETS),
-    (message(tensor(offsets=[8, 0]), bytes(8)), "expected 8 bytes"),
-    (message(tensor(offsets=[0, 4]), bytes(4)), "expected 8 bytes"),
-    (message(tensor("F32", [3]), bytes(8)), "expected 12 bytes"),
-    (message(tensor(), bytes(7)), "neither gap"),
-    (message(tensor(), bytes(9)), "neither gap"),
-    (message({}, b"x"), "neither gap"),
-    (message(tensor(offsets=[1, 9]), bytes(9)), "neither gap"),
-    (message(tensor() | {"y": small(4, 8)}, bytes(8)), "neither gap"),
-    (message(tensor() | {"y": small(9, 13)}, bytes(13)), "neither gap"),
-    (message(tensor() | {"y": small(8, 12), "z": small(8, 12)}, bytes(12)), "neither gap"),
-    (message(tensor() | {"y": small(8, 12), "z": small(4, 4)}, bytes(12)), "neither gap"),
-    (message(tensor("BOOL", [8]), bytes(7) + b"\2"), "a byte 2"),
+    (raw({"x": 3}), "expected dtype, shape and data_offsets"),
+    (raw(tensor(more=1), bytes(8)), "expected dtype, shape and data_offsets"),
+    (raw({"\ud800": tensor()["x"]}, bytes(8)), "Unicode"),
+    *((raw(tensor(code), bytes(8)), "dtype") for code in CODES),
+    *((raw(tensor("F32", shape), bytes(8)), "shape") for shape in SHAPES),
+    (raw(tensor("F32", [1] * 9, [0, 4]), bytes(4)), "shape"),
+    (raw(tensor("F32", [0, SIZE_LIMIT + 1], [0, 0])), "shape"),
+    (raw(tensor("F32", [0, 2**40, 2**40], [0, 0])), "shape"),
+    (raw(tensor("F32", [2**62, 2**62, 4], [0, 0])), "shape"),
+    (raw(tensor("F32", [2**40], [0, 2**42]), bytes(8)), "8 bytes of tensors"),
+    *((raw(tensor(offsets=offsets), bytes(8)), "data_offsets") for offsets in OFFSETS),
+    (raw(tensor(offsets=[8, 0]), bytes(8)), "expected 8 bytes"),
+    (raw(tensor(offsets=[0, 4]), bytes(4)), "expected 8 bytes"),
+    (raw(tensor("F32", [3]), bytes(8)), "expected 12 bytes"),
+    (raw(tensor(), bytes(7)), "neither gap"),
+    (raw(tensor(), bytes(9)), "neither gap"),
+    (raw({}, b"x"), "neither gap"),
+    (raw(tensor(offsets=[1, 9]), bytes(9)), "neither gap"),
+    (raw(tensor() | {"y": small(4, 8)}, bytes(8)), "neither gap"),
+    (raw(tensor() | {"y": small(9, 13)}, bytes(13)), "neither gap"),
+    (raw(tensor() | {"y": small(8, 12), "z": small(8, 12)}, bytes(12)), "neither gap"),
+    (raw(tensor() | {"y": small(8, 12), "z": small(4, 4)}, bytes(12)), "neither gap"),
+    (raw(tensor("BOOL", [8]), bytes(7) + b"\2"), "a byte 2"),
 ]
 
 
 def test_the_messages_below_are_wrong_for_one_reason() -> None:
-    assert decode(message(tensor(), bytes(8))).body["x"].tolist() == [0, 0]
-    assert decode(message({})).body == {}
-    assert decode(message(tensor() | {"y": small(8, 12), "z": small(8, 8)}, bytes(12))).body["y"].shape == (
-        4,
-    )
-    assert decode(message(tensor("F32", [0, 5], [0, 0]))).body["x"].shape == (0, 5)
+    assert decode(raw(tensor(), bytes(8))).body["x"].tolist() == [0, 0]
+    assert decode(raw({})).body == {}
+    assert decode(raw(tensor() | {"y": small(8, 12), "z": small(8, 8)}, bytes(12))).body["y"].shape == (4,)
+    assert decode(raw(tensor("F32", [0, 5], [0, 0]))).body["x"].shape == (0, 5)
 
 
 @pytest.mark.parametrize(("data", "reason"), WRONG, ids=range(len(WRONG)))
 def test_refused(data: bytes, reason: str) -> None:
     with pytest.raises(DataError, match=reason) as error:
         decode(data)
-    assert str(error.value).startswith("envelope: ")
+    assert str(error.value).startswith("message: ")
     assert len(str(error.value)) < 400  # however much was sent
 
 
@@ -261,13 +259,13 @@ sys.meta_path.insert(0, Hidden())
 import torch
 from fedkge.exchange.channel import Receiver, Sender
 from fedkge.exchange.codec import Int8
-from fedkge.exchange.rows import Envelope, Rows
+from fedkge.exchange.rows import Message, Rows
 from fedkge.exchange.wire import decode, encode
 from fedkge.graphs.graph import Axis
 ids = torch.arange(3)
 sender, receiver = Sender(Int8(), {Axis.ENTITY: ids}), Receiver(Int8(), {Axis.ENTITY: ids}, {Axis.ENTITY: 2})
 body = sender.encode({Axis.ENTITY: Rows(ids, torch.ones(3, 2))})
-read = receiver.decode(decode(encode(Envelope("a", "hub", "upload", 1, body))).body)
+read = receiver.decode(decode(encode(Message("a", "hub", "upload", 1, body))).body)
 assert read[Axis.ENTITY].values.allclose(torch.ones(3, 2))
 """
     subprocess.run([sys.executable, "-c", program], check=True)

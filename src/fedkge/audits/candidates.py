@@ -1,4 +1,4 @@
-"""Whom an attack is tried on: statements of train, and statements of the same kind that no training saw."""
+"""Whom an attack is tried on: triples of train, and triples of the same kind that no training saw."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Candidates:
 
     members: Ids  # [n, 3]
     others: Ids  # [n, 3]
-    confidential: bool  #: whether members are confidential statements, and not simply of train
+    confidential: bool  #: whether members are confidential triples, and not simply of train
 
 
 def candidates(graph: Graph, most: int, seed: int, site: str) -> Candidates:
     """At most `most` of each, drawn at random.
 
-    Members are training statements, of a graph with marks the confidential ones. Non-members are valid and
+    Members are training triples, of a graph with marks the confidential ones. Non-members are valid and
     test. Two things would tell them apart that have nothing to do with memory, and are removed: relations
-    (each is drawn equally often on both sides), and that a split never holds out the last statement of an
+    (each is drawn equally often on both sides), and that a split never holds out the last triple of an
     entity or relation (members without which train would lose one are left out).
     """
     if most < 1:
@@ -42,7 +42,7 @@ def candidates(graph: Graph, most: int, seed: int, site: str) -> Candidates:
     if not len(members):
         kind = "confidential" if confidential else "training"
         raise DataError(
-            f"site {site!r}: no relation has both {kind} statements that could have been held out and "
+            f"site {site!r}: no relation has both {kind} triples that could have been held out and "
             "held-out ones; an attack needs both"
         )
     if len(members) > most:  # of both sides alike, so that each relation stays even
@@ -51,7 +51,7 @@ def candidates(graph: Graph, most: int, seed: int, site: str) -> Candidates:
 
 
 def _spare(train: Ids) -> Mask:
-    """Whose entities and relation have another training statement."""
+    """Whose entities and relation have another training triple."""
     head, relation, tail = train.T
     degree = np.bincount(np.concatenate((head, tail[tail != head])), minlength=train.max(initial=0) + 1)
     used = np.bincount(relation)

@@ -96,9 +96,9 @@ def chosen(graph: Graph, relation: str | None, side: str, names: Sequence[str] |
         return list(dict.fromkeys(names))
     if relation is None:
         return list(graph.entities)
-    statements = graph.all()
-    statements = statements[statements[:, 1] == graph.relations.id(relation)]
-    return [graph.entities[i] for i in np.unique(statements[:, 0 if side == "head" else 2]).tolist()]
+    triples = graph.all()
+    triples = triples[triples[:, 1] == graph.relations.id(relation)]
+    return [graph.entities[i] for i in np.unique(triples[:, 0 if side == "head" else 2]).tolist()]
 
 
 def rows_of(

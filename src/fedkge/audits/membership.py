@@ -1,4 +1,4 @@
-"""Membership inference: was this statement trained on? By its score, alone or among neighbours, or ranks."""
+"""Membership inference: was this triple trained on? By its score, alone or among neighbours, or ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedkge.models import Side, Tables
 from fedkge.randomness import generator
 
 SIGNALS = {
-    "score": "the statement's score",
+    "score": "the triple's score",
     "calibrated": "its score minus the mean over all entities in place of its head, and of its tail",
     "rank": "how few entities score above its head, and above its tail (mean of logarithms)",
 }  #: what the attacker looks at
@@ -54,7 +54,7 @@ class Membership:
 
 
 def membership(target: Target, most: int, seed: int) -> list[Membership]:
-    """Every signal at every site, and over all sites; the same statements for every run on the same data."""
+    """Every signal at every site, and over all sites; the same triples for every run on the same data."""
     found: dict[str, dict[str, Scored]] = {signal: {} for signal in SIGNALS}
     confidential = True
     for site, tables in target.secretive.items():
@@ -82,7 +82,7 @@ def membership(target: Target, most: int, seed: int) -> list[Membership]:
 
 
 def signals(tables: Tables, triples: Ids, site: str = "") -> dict[str, Numbers]:
-    """What an attacker who has the tables, and no statement but the one in question, computes of each."""
+    """What an attacker who has the tables, and no triple but the one in question, computes of each."""
     parts = list(_signals(tables, triples))
     found = {name: np.concatenate([part[name] for part in parts]) for name in SIGNALS}
     if not all(np.isfinite(values).all() for values in found.values()):

@@ -1,9 +1,9 @@
 """What a site learns of a row that it shares with exactly one other: it takes its own out of the mean.
 
 With the hub's mean `m = w E_a + (1 - w) E_b`, site a knows `E_b = (m - w E_a) / (1 - w)`: what b trained, to
-rounding. The run's first rounds are played again, so that the letters are those of the run itself, whatever
-its method, selection and codec; the attacker reads nothing but its own letters. It is taken to know w: who
-took part, and how the hub weighs. Where training adds noise, which nobody can draw again, the letters are
+rounding. The run's first rounds are played again, so that the messages are those of the run itself, whatever
+its method, selection and codec; the attacker reads nothing but its own messages. It is taken to know w: who
+took part, and how the hub weighs. Where training adds noise, which nobody can draw again, the messages are
 those of another run like it.
 """
 
@@ -26,7 +26,7 @@ from fedkge.audits.targets import Target
 from fedkge.errors import ConfigError, DataWarning
 from fedkge.exchange.codec import CODECS
 from fedkge.exchange.line import Line
-from fedkge.exchange.rows import Envelope, Memory, Rows, Update
+from fedkge.exchange.rows import Memory, Message, Rows, Update
 from fedkge.graphs.graph import Axis, Federation
 from fedkge.methods import Pair
 from fedkge.parties import SiteParty
@@ -107,19 +107,19 @@ def reconstruct(target: Target, rounds: int, codec: str | None = None) -> list[R
 
 
 def noise_note(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """What to say where a replay has trained on confidential statements once more, with noise."""
+    """What to say where a replay has trained on confidential triples once more, with noise."""
     noisy = list(dict.fromkeys(row["run"] for row in rows if row["noisy"]))
     if not noisy:
         return None
     return (
-        f"The replay of {', '.join(noisy)} drew noise and samples of its own: its letters are not those of "
+        f"The replay of {', '.join(noisy)} drew noise and samples of its own: its messages are not those of "
         "the run. The run's ledger was not charged, as no row left this machine; these numbers are computed "
         "from what the replayed rounds would have released: publishing them costs that once more."
     )
 
 
 class Replay(Federated):
-    """A federation in which every site reads its letters as an attacker would."""
+    """A federation in which every site reads its messages as an attacker would."""
 
     def __init__(
         self,
@@ -148,21 +148,21 @@ class Replay(Federated):
         party.line = Tapped(party.line, partial(self._attack, name))
         return party
 
-    def _deliver(self, letter: Envelope) -> list[Envelope]:
+    def _deliver(self, message: Message) -> list[Message]:
         lines = self.hub.lines
-        if letter.kind == "upload" and not isinstance(lines[letter.sender], Tapped):
-            lines[letter.sender] = Tapped(lines[letter.sender], partial(self._note_upload, letter.sender))
-        return super()._deliver(letter)
+        if message.kind == "upload" and not isinstance(lines[message.sender], Tapped):
+            lines[message.sender] = Tapped(lines[message.sender], partial(self._note_upload, message.sender))
+        return super()._deliver(message)
 
-    def _turn(self, questions: Sequence[Envelope]) -> list[Envelope]:
+    def _turn(self, questions: Sequence[Message]) -> list[Message]:
         if questions[0].round > self._last:
-            for letter in questions:
-                self.sites[letter.recipient].begin(letter)
+            for message in questions:
+                self.sites[message.recipient].begin(message)
             self.hub.phase = "done"
             return []
         return super()._turn(questions)
 
-    def _between_rounds(self, mail: Sequence[Envelope], watch: Watch) -> None:
+    def _between_rounds(self, mail: Sequence[Message], watch: Watch) -> None:
         self._follow()
         super()._between_rounds(mail, watch)
         self._followed = 0
@@ -190,7 +190,7 @@ class Replay(Federated):
                 self._late = {}
         self._followed = len(self.hub.events)
 
-    # What a site makes of its letters
+    # What a site makes of its messages
 
     def _attack(self, name: str, told: Update) -> None:
         """For each other site whose rows are in the answer: `(answer - part own) / (1 - part)`."""

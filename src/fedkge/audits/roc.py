@@ -1,6 +1,6 @@
 """How well a number tells members from others: areas, hits at few false alarms, and their errors.
 
-Several groups of statements (the sites of a run) are judged each by thresholds of its own, since scores of
+Several groups of triples (the sites of a run) are judged each by thresholds of its own, since scores of
 two models have no common scale; what is reported is the mean over groups, weighted by their members.
 """
 
@@ -18,13 +18,13 @@ from fedkge.errors import DataError
 
 LEVEL = 0.95  #: of every interval
 Z = 1.959963984540054  #: the normal quantile at which 95 % lie within
-RESAMPLED = 500  #: times that statements are drawn again for an interval
+RESAMPLED = 500  #: times that triples are drawn again for an interval
 
 Numbers = NDArray[np.float64]
 
 
 class Scored(NamedTuple):
-    """The attacker's number for each statement of one group: higher is more likely a member."""
+    """The attacker's number for each triple of one group: higher is more likely a member."""
 
     members: Numbers  # [n]
     others: Numbers  # [m]
@@ -48,7 +48,7 @@ def auc(groups: Sequence[Scored]) -> Estimate:
     each = [_delong(group) for group in groups]
     value = sum(w * area for w, (area, _) in zip(weights, each, strict=True))
     spread = Z * sqrt(sum(w * w * variance for w, (_, variance) in zip(weights, each, strict=True)))
-    if not spread and value in (0.0, 1.0):  # of n pairs of different statements all came out the same
+    if not spread and value in (0.0, 1.0):  # of n pairs of different triples all came out the same
         pairs = sum(min(map(len, group)) for group in groups)
         spread = 1 - ((1 - LEVEL) / 2) ** (1 / pairs)
     return Estimate(value, max(0.0, value - spread), min(1.0, value + spread))

@@ -1,6 +1,6 @@
 """Ranks of confidential tails (Han et al., 2022, 4.6), as published and as a test of membership.
 
-The paper draws statements (h, l, t) that are confidential, ranks t for (h, l, ?) under a plain and under a
+The paper draws triples (h, l, t) that are confidential, ranks t for (h, l, ?) under a plain and under a
 private model, and compares the two. That the private ranks are worse says that the private model is worse,
 not that it hides who was trained on: for that, members are to be compared with non-members under one model.
 """
@@ -67,14 +67,14 @@ def tail_ranks(targets: Sequence[Target], most: int, seed: int) -> list[RankTest
 
 
 def critical(graph: Graph, most: int, seed: int, site: str) -> Ids:
-    """The paper's critical attacks: a random (h, l) of the confidential statements, then a random tail of it.
+    """The paper's critical attacks: a random (h, l) of the confidential triples, then a random tail of it.
 
-    Pairs are not repeated. Without marks, every training statement is taken for confidential.
+    Pairs are not repeated. Without marks, every training triple is taken for confidential.
     """
     marks = graph.confidential
-    statements = graph.train if marks is None or not marks.any() else graph.train[marks]
+    triples = graph.train if marks is None or not marks.any() else graph.train[marks]
     random = generator(seed, site, "critical")
-    shuffled = random.permutation(statements)  # the first of each pair is a random one of its tails
+    shuffled = random.permutation(triples)  # the first of each pair is a random one of its tails
     _, first = np.unique(shuffled[:, 0] * graph.n_relations + shuffled[:, 1], return_index=True)
     chosen: Ids = shuffled[random.permutation(first)[:most]]
     return chosen
@@ -98,7 +98,7 @@ def _compared(
 
 
 def _of(tables: Tables, graph: Graph, triples: Ids) -> Numbers:
-    """Ranks of the tails among all entities: an attacker knows no statement to leave out."""
+    """Ranks of the tails among all entities: an attacker knows no triple to leave out."""
     nothing = Known.of(triples[:0], graph.n_entities, graph.n_relations)
     found = rank(tables, triples, nothing, sides=[Side.TAIL])
     values: Numbers = np.empty(len(triples))

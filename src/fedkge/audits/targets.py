@@ -50,7 +50,7 @@ class Target:
 
     @property
     def secretive(self) -> dict[str, Tables]:
-        """The sites whose statements are attacked: those with confidential ones, or if none has any, all."""
+        """The sites whose triples are attacked: those with confidential ones, or if none has any, all."""
         marks = {site: self.graph(site).confidential for site in self.tables}
         marked = {site for site, marks in marks.items() if marks is not None and marks.any()}
         return {site: tables for site, tables in self.tables.items() if site in marked or not marked}
@@ -68,7 +68,7 @@ def told_apart(paths: Sequence[Path]) -> list[str]:
 
 
 def pair(plain: Target, protected: Target) -> tuple[Target, Target]:
-    """Two runs over the same statements; both get the marks of the second, or if it has none of the first."""
+    """Two runs over the same triples; both get the marks of the second, or if it has none of the first."""
     if plain.tables.keys() != protected.tables.keys():
         raise DataError(
             f"{plain.name} has the sites {', '.join(plain.tables)}, {protected.name} "
@@ -79,7 +79,7 @@ def pair(plain: Target, protected: Target) -> tuple[Target, Target]:
         one, two = plain.graph(site), protected.graph(site)
         if replace(one, confidential=None).digest() != replace(two, confidential=None).digest():
             raise DataError(
-                f"{plain.name} and {protected.name} have different statements at site {site!r}; "
+                f"{plain.name} and {protected.name} have different triples at site {site!r}; "
                 "expected two runs on the same federation"
             )
         marks = one.confidential if two.confidential is None else two.confidential

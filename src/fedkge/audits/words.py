@@ -10,7 +10,7 @@ from fedkge.audits.roc import allowed
 Row = Mapping[str, Any]
 FEW = 0.01  #: false alarms at which sentences speak of hits
 SMALL = 1e-3  #: a part of an answer that need not be taken off: rows are wrong by about as much with it
-STRONG, WEAK = 0.7, 0.55  #: areas from which statements leak, and up to which next to nothing is seen
+STRONG, WEAK = 0.7, 0.55  #: areas from which triples leak, and up to which next to nothing is seen
 
 
 def explained(name: str, rows: Sequence[Row]) -> str:
@@ -31,7 +31,7 @@ def _membership(rows: Sequence[Row]) -> str:
             else "something is seen"
         )
         lines.append(
-            f"{run}: {kind} statements are told from held-out ones of the same relations with AUC "
+            f"{run}: {kind} triples are told from held-out ones of the same relations with AUC "
             f"{best['auc']:.3f} ({_range(best, 'auc')}) by {best['signal']}, the best of three: {says}."
             + _bound(best)
         )

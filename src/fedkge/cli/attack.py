@@ -26,12 +26,12 @@ def attack(
     ] = None,
     name: Annotated[str, typer.Option(help="Which attacks, as in membership,ranks.")] = ",".join(ATTACKS),
     site: Annotated[
-        str | None, typer.Option(help="Whose statements; unset, all sites.", show_default=False)
+        str | None, typer.Option(help="Whose triples; unset, all sites.", show_default=False)
     ] = None,
     sample: Annotated[
         int, typer.Option(help="Members, and as many others, that are tried at a site.")
     ] = 1000,
-    seed: Annotated[int, typer.Option(help="Of the statements that are drawn.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the triples that are drawn.")] = 0,
     rounds: Annotated[int, typer.Option(help="Rounds of the exchange that pairs plays again.")] = 1,
     codec: Annotated[
         str | None,
@@ -98,7 +98,7 @@ def _print(found: dict[str, list[dict[str, Any]]], said: dict[str, str]) -> None
     from fedkge.reports.attack import membership_rows, pair_rows, rank_rows
 
     forms = {
-        "membership": ("Membership of statements, 95 % intervals", membership_rows),
+        "membership": ("Membership of triples, 95 % intervals", membership_rows),
         "ranks": ("Ranks of confidential tails", rank_rows),
         "pairs": ("Rows of others, computed from the hub's means", pair_rows),
     }

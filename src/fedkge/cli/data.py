@@ -110,14 +110,14 @@ def partition(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Deal one graph out to sites, then split each site's statements."""
+    """Deal one graph out to sites, then split each site's triples."""
     with command(), destination(out, overwrite) as fresh:
         from fedkge.graphs.datasets import obtain
         from fedkge.graphs.files import write_federation
         from fedkge.graphs.split import parse_ratio, split
 
         if keep_split and ratio is not None:
-            raise ConfigError("--ratio and --keep-split: split statements anew, or leave them, not both")
+            raise ConfigError("--ratio and --keep-split: split triples anew, or leave them, not both")
         parts = parse_ratio(ratio or "8:1:1")
         federation = obtain(source, strict=strict)
         if len(federation) != 1:
@@ -141,7 +141,7 @@ def split_command(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Divide statements anew, keeping every entity and relation in train."""
+    """Divide triples anew, keeping every entity and relation in train."""
     with command(), destination(out, overwrite) as fresh:
         from fedkge.graphs.datasets import obtain
         from fedkge.graphs.split import parse_ratio, split
@@ -157,14 +157,14 @@ def split_command(
 def prune_command(
     source: Source,
     out: Target,
-    min_degree: Annotated[int, typer.Option(help="Statements that an entity must stand in.")],
+    min_degree: Annotated[int, typer.Option(help="Triples that an entity must stand in.")],
     form: As = Format.TSV,
     compress: Compress = False,
     strict: Strict = False,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Drop entities that too few statements speak of, until all that are left have enough."""
+    """Drop entities that too few triples speak of, until all that are left have enough."""
     with command(), destination(out, overwrite) as fresh:
         from fedkge.graphs.datasets import obtain
         from fedkge.graphs.prune import prune
@@ -176,7 +176,7 @@ def prune_command(
             {
                 "dropped_entities": gone.entities,
                 "dropped_relations": gone.relations,
-                "dropped_statements": gone.statements,
+                "dropped_triples": gone.triples,
                 "dropped_unseen": gone.unseen,
             }
             for _, gone in pruned.values()
@@ -189,7 +189,7 @@ def mark(
     source: Source,
     out: Target,
     relations: Annotated[Path | None, typer.Option(help="A file with a relation per line.")] = None,
-    statements: Annotated[Path | None, typer.Option(help="A file of statements, in any format.")] = None,
+    triples: Annotated[Path | None, typer.Option(help="A file of triples, in any format.")] = None,
     share: Annotated[float | None, typer.Option(help="A random share of each site's train.")] = None,
     seed: Seed = 0,
     compress: Compress = False,
@@ -197,19 +197,19 @@ def mark(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Mark training statements as confidential: a fourth column of TSV says so."""
+    """Mark training triples as confidential: a fourth column of TSV says so."""
     with command(), destination(out, overwrite) as fresh:
         from fedkge.graphs.datasets import obtain
         from fedkge.graphs.files import read_graph
-        from fedkge.graphs.marks import mark_relations, mark_share, mark_statements, read_names
+        from fedkge.graphs.marks import mark_relations, mark_share, mark_triples, read_names
 
-        if sum(given is not None for given in (relations, statements, share)) != 1:
-            raise ConfigError("expected one of --relations, --statements, --share: what is confidential?")
+        if sum(given is not None for given in (relations, triples, share)) != 1:
+            raise ConfigError("expected one of --relations, --triples, --share: what is confidential?")
         federation = obtain(source, strict=strict)
         if relations is not None:
             marked = mark_relations(federation, read_names(relations))
-        elif statements is not None:
-            marked = mark_statements(federation, read_graph(statements))
+        elif triples is not None:
+            marked = mark_triples(federation, read_graph(triples))
         else:
             assert share is not None
             marked = mark_share(federation, share, seed)
@@ -229,7 +229,7 @@ def forget_command(
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Choose training statements to forget: OUT has the graph without them, and them in a file `forget`."""
+    """Choose training triples to forget: OUT has the graph without them, and them in a file `forget`."""
     with command(), destination(out, overwrite) as fresh:
         from fedkge.graphs.datasets import obtain
         from fedkge.graphs.marks import forget

@@ -85,7 +85,7 @@ def _datasets() -> Iterator[Part]:
 
     for dataset in DATASETS.values():
         counts = dataset.counts
-        size = "" if counts is None else f"{'/'.join(f'{n:,}' for n in counts)} statements, "
+        size = "" if counts is None else f"{'/'.join(f'{n:,}' for n in counts)} triples, "
         where = "downloaded when it is first used" if dataset.sources else "to be put into FEDKGE_DATA"
         about = f"{size}{'part of the package' if dataset is ATLAS else where}"
         yield Part(dataset.name, "data set", about, "", (), toml("data", {"name": dataset.name}))

@@ -17,7 +17,7 @@ PATHS = (
     ("", "start"),
     ("data", "path"),
     ("marks", "relations"),
-    ("marks", "statements"),
+    ("marks", "triples"),
     ("align", "entities"),
     ("align", "relations"),
 )  #: options that name files, part and key: kept whole in a run's config

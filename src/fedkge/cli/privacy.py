@@ -1,4 +1,4 @@
-"""`fedkge privacy`: what runs have revealed of confidential statements, and what that means."""
+"""`fedkge privacy`: what runs have revealed of confidential triples, and what that means."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def privacy(
             if page is not None:
                 print(f"plot: {page}")
         if sums:
-            title = "All runs together, if sites of one name hold the same confidential statements"
+            title = "All runs together, if sites of one name hold the same confidential triples"
             show([_row(account) for account in sums], False, title)
         for said in (reason, note):
             if said is not None:

@@ -1,4 +1,4 @@
-"""What tables, statements and scores must satisfy before anything is said about them."""
+"""What tables, triples and scores must satisfy before anything is said about them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedkge.models import Tables
 def check_ids(triples: Ids, n_entities: int, n_relations: int) -> None:
     """An id that no row stands for is an error."""
     if triples.ndim != 2 or triples.shape[1] != 3:
-        raise DataError(f"expected statements [m, 3], found {list(triples.shape)}")
+        raise DataError(f"expected triples [m, 3], found {list(triples.shape)}")
     for what, ids, n in (("entity", triples[:, ::2], n_entities), ("relation", triples[:, 1], n_relations)):
         if ids.size and not 0 <= ids.min() <= ids.max() < n:
             wrong = ids.max() if ids.min() >= 0 else ids.min()

@@ -1,4 +1,4 @@
-"""Triple classification: a statement is accepted if it scores at least its relation's threshold."""
+"""Triple classification: a triple is accepted if it scores at least its relation's threshold."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ STATEMENTS = 1 << 14  #: scored at a time
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Classification:
-    """How well test statements are told from corrupted ones."""
+    """How well test triples are told from corrupted ones."""
 
     accuracy: float
     auc: float  #: area under the ROC curve of all test scores together, ties count half
-    count: int  #: test statements, true and corrupted
+    count: int  #: test triples, true and corrupted
     thresholds: Scores  # [n_relations]
-    overall: float  #: the threshold of relations without valid statements
+    overall: float  #: the threshold of relations without valid triples
     without_valid: int  #: relations in test that had to use it
 
 
 def classify(tables: Tables, graph: Graph, *, seed: int, site: str = "") -> Classification:
-    """Fit thresholds on valid, judge test; beside each true statement stands one corrupted from `seed`."""
+    """Fit thresholds on valid, judge test; beside each true triple stands one corrupted from `seed`."""
     check_tables(tables, graph.n_entities, graph.n_relations)
     known = Known.from_graph(graph)
     valid, valid_labels = _labelled(graph, known, Split.VALID, seed, site)
@@ -55,9 +55,9 @@ def classify(tables: Tables, graph: Graph, *, seed: int, site: str = "") -> Clas
 
 
 def corrupt(triples: Ids, known: Known, rng: np.random.Generator) -> tuple[Ids, Mask]:
-    """Each statement with its head or its tail replaced, uniformly among those that make no known statement.
+    """Each triple with its head or its tail replaced, uniformly among those that make no known triple.
 
-    The mask tells which statements could be corrupted; where one end has no such entity, the other is taken.
+    The mask tells which triples could be corrupted; where one end has no such entity, the other is taken.
     """
     h, r, t = triples.T
     n = known.n_entities
@@ -79,20 +79,20 @@ def corrupt(triples: Ids, known: Known, rng: np.random.Generator) -> tuple[Ids, 
 
 
 def _labelled(graph: Graph, known: Known, split: Split, seed: int, site: str) -> tuple[Ids, Mask]:
-    """The statements of a split, then one corrupted statement each."""
+    """The triples of a split, then one corrupted triple each."""
     where = f" at site {site}" if site else ""
     true = graph.split(split)
     corrupted, possible = corrupt(true, known, randomness.generator(seed, "classification", split))
     if not possible.all():
         warnings.warn(
-            f"{split}{where}: {(~possible).sum()} statements left out of classification, "
-            "as every corruption of them is a known statement",
+            f"{split}{where}: {(~possible).sum()} triples left out of classification, "
+            "as every corruption of them is a known triple",
             DataWarning,
             stacklevel=3,
         )
     true, corrupted = true[possible], corrupted[possible]
     if not len(true):
-        raise DataError(f"{split}{where}: no statements to classify; split the graph first")
+        raise DataError(f"{split}{where}: no triples to classify; split the graph first")
     return np.concatenate((true, corrupted)), np.repeat([True, False], len(true))
 
 
@@ -135,7 +135,7 @@ def fit_thresholds(scores: Scores, labels: Mask, group: Ids, n_groups: int) -> S
 
 
 def roc_auc(scores: Scores, labels: Mask) -> float:
-    """The chance that a true statement scores above a false one, ties counting half; NaN without pairs."""
+    """The chance that a true triple scores above a false one, ties counting half; NaN without pairs."""
     _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
     rank = np.cumsum(counts) - (counts - 1) / 2  # of equal scores, the mean
     positives = int(labels.sum())

@@ -19,13 +19,13 @@ class TypeConstraints:
     tails: Lists
 
     @classmethod
-    def of(cls, statements: Ids, n_entities: int) -> TypeConstraints:
-        h, r, t = statements.T
+    def of(cls, triples: Ids, n_entities: int) -> TypeConstraints:
+        h, r, t = triples.T
         return cls(Lists.build(r, h, n_entities), Lists.build(r, t, n_entities))
 
     @classmethod
     def from_train(cls, graph: Graph) -> TypeConstraints:
-        """Entities that a training statement puts there; a relation absent from train has none."""
+        """Entities that a training triple puts there; a relation absent from train has none."""
         return cls.of(graph.train, graph.n_entities)
 
     @classmethod

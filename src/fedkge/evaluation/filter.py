@@ -58,7 +58,7 @@ class Lists:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
-    """Statements as answers: the tails of every (head, relation), the heads of every (relation, tail)."""
+    """Triples as answers: the tails of every (head, relation), the heads of every (relation, tail)."""
 
     n_entities: int
     n_relations: int
@@ -66,14 +66,14 @@ class Known:
     heads: Lists
 
     @classmethod
-    def of(cls, statements: Ids, n_entities: int, n_relations: int) -> Known:
-        """From statements `[m, 3]`, in any order, repeated or not."""
+    def of(cls, triples: Ids, n_entities: int, n_relations: int) -> Known:
+        """From triples `[m, 3]`, in any order, repeated or not."""
         if n_entities * n_entities * max(1, n_relations) > LARGEST:
             raise DataError(
                 f"{n_entities:,} entities and {n_relations:,} relations: too many to number pairs"
             )
-        check_ids(statements, n_entities, n_relations)
-        h, r, t = statements.T
+        check_ids(triples, n_entities, n_relations)
+        h, r, t = triples.T
         tails, heads = (
             Lists.build(r * n_entities + anchor, answer, n_entities) for anchor, answer in ((h, t), (t, h))
         )
@@ -81,7 +81,7 @@ class Known:
 
     @classmethod
     def from_graph(cls, graph: Graph) -> Known:
-        """Every statement of the graph: train, valid and test."""
+        """Every triple of the graph: train, valid and test."""
         return cls.of(graph.all(), graph.n_entities, graph.n_relations)
 
     def side(self, side: Side) -> Lists:
@@ -92,12 +92,12 @@ class Known:
         """Keys sort by relation first, so that questions sorted by key share their relation's projections."""
         return relation * self.n_entities + anchor
 
-    def contains(self, statements: Ids) -> Mask:
-        h, r, t = statements.T
+    def contains(self, triples: Ids) -> Mask:
+        h, r, t = triples.T
         return self.tails.contains(self.key(h, r), t)
 
 
 def anchor_and_answer(triples: Ids, side: Side) -> tuple[Ids, Ids]:
-    """The given end and the asked-for end of statements `[m, 3]`."""
+    """The given end and the asked-for end of triples `[m, 3]`."""
     h, t = triples[:, 0], triples[:, 2]
     return (h, t) if side is Side.TAIL else (t, h)

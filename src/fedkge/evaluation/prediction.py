@@ -18,7 +18,7 @@ COLUMNS = ("head", "relation", "tail")
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A completed statement; higher scores are likelier, and only comparable within one model."""
+    """A completed triple; higher scores are likelier, and only comparable within one model."""
 
     head: str
     relation: str

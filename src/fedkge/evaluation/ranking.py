@@ -1,6 +1,6 @@
 """Filtered ranks: how many candidates score above, and as high as, the true answer of each question.
 
-A question is (head, relation, ?) or (?, relation, tail). Statements that ask the same question share its
+A question is (head, relation, ?) or (?, relation, tail). Triples that ask the same question share its
 scores; questions are scored some at a time, so memory does not grow with their number.
 """
 
@@ -41,7 +41,7 @@ class Ties(StrEnum):
 class Ranks:
     """One line per question and answer; from the counts follow the ranks under every tie rule."""
 
-    triple: Ids  # [q], the place among the ranked statements
+    triple: Ids  # [q], the place among the ranked triples
     relation: Ids  # [q]
     tail: Mask  # [q], whether the tail was asked for
     greater: Ids  # [q], candidates that score above the answer
@@ -91,12 +91,12 @@ def rank(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Questions:
-    """The distinct questions of one side, by relation and anchor, and the statements that ask each."""
+    """The distinct questions of one side, by relation and anchor, and the triples that ask each."""
 
     side: Side
     anchor: Ids  # [q]
     relation: Ids  # [q]
-    first: Ids  # [q + 1]: question i is asked by the statements triple[first[i]:first[i + 1]]
+    first: Ids  # [q + 1]: question i is asked by the triples triple[first[i]:first[i + 1]]
     triple: Ids  # [m]
     answer: Ids  # [m]
 

@@ -1,1 +1,1 @@
-"""What may travel: rows of tables in envelopes, how they are written, and what that weighs."""
+"""What may travel: rows of tables in messages, how they are written, and what that weighs."""

@@ -1,4 +1,4 @@
-"""What parties exchange: rows of tables by shared id, in envelopes of named tensors."""
+"""What parties exchange: rows of tables by shared id, in messages of named tensors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Memory: TypeAlias = dict[str, Tensor]  #: what a party keeps between rounds, by 
 
 
 @dataclass(frozen=True, slots=True)
-class Envelope:
+class Message:
     """One message. `body` holds named tensors, `note` small plain values: no pickle, ever."""
 
     sender: str

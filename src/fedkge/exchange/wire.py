@@ -1,4 +1,4 @@
-"""An envelope as bytes: the safetensors format, with the address in its metadata; read as hostile input.
+"""A message as bytes: the safetensors format, with the address in its metadata; read as hostile input.
 
     8 bytes, little-endian: length of the header | header: JSON, padded with spaces | tensors, little-endian
 
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from fedkge.errors import DataError
-from fedkge.exchange.rows import Envelope
+from fedkge.exchange.rows import Message
 
 DTYPES = {
     "F64": torch.float64,
@@ -46,39 +46,39 @@ _CODES = {dtype: code for code, dtype in DTYPES.items()}
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # as wide, and known to numpy
 
 
-def encode(envelope: Envelope) -> bytes:
+def encode(message: Message) -> bytes:
     """What would be sent; any safetensors reader opens it. Tensors may live on any device."""
-    header = _header(envelope)
-    tensors = (_bytes(envelope.body[name]) for name in _order(envelope.body))
+    header = _header(message)
+    tensors = (_bytes(message.body[name]) for name in _order(message.body))
     return b"".join([len(header).to_bytes(_PREFIX, "little"), header, *tensors])
 
 
-def length(envelope: Envelope) -> int:
-    """`len(encode(envelope))`, from shapes alone: nothing is copied and no device is waited for."""
-    return _PREFIX + len(_header(envelope)) + sum(map(_size, envelope.body.values()))
+def length(message: Message) -> int:
+    """`len(encode(message))`, from shapes alone: nothing is copied and no device is waited for."""
+    return _PREFIX + len(_header(message)) + sum(map(_size, message.body.values()))
 
 
-def decode(data: bytes) -> Envelope:
-    """The envelope in `data`, whose tensors own their memory.
+def decode(data: bytes) -> Message:
+    """The message in `data`, whose tensors own their memory.
 
-    Whatever the bytes are, the outcome is an envelope or a `DataError`, in memory proportional to
+    Whatever the bytes are, the outcome is a message or a `DataError`, in memory proportional to
     `len(data)`: nothing is allocated before its size was compared with what is there.
     """
     size = int.from_bytes(data[:_PREFIX], "little")
     if len(data) < _PREFIX or size > len(data) - _PREFIX:
-        raise DataError(f"envelope: {len(data)} bytes, expected a header of {size} and 8 bytes before it")
+        raise DataError(f"message: {len(data)} bytes, expected a header of {size} and 8 bytes before it")
     if size > HEADER_LIMIT:
-        raise DataError(f"envelope: a header of {size} bytes, expected at most {HEADER_LIMIT}")
+        raise DataError(f"message: a header of {size} bytes, expected at most {HEADER_LIMIT}")
     start = _PREFIX + size
     try:
         text = data[_PREFIX:start].decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"envelope: header is not UTF-8 at byte {error.start}") from None
+        raise DataError(f"message: header is not UTF-8 at byte {error.start}") from None
     header = _parse(text, "header")
     address = _address(header.pop(_METADATA, None))
     spans = [_span(name, described) for name, described in header.items()]
     _check_layout(spans, len(data) - start)
-    return Envelope(body={span.name: _tensor(span, data, start) for span in spans}, **address)
+    return Message(body={span.name: _tensor(span, data, start) for span in spans}, **address)
 
 
 def _order(body: Mapping[str, Tensor]) -> list[str]:
@@ -96,21 +96,21 @@ def _bytes(tensor: Tensor) -> memoryview:
     return bits.astype(bits.dtype.newbyteorder("<"), copy=False).data
 
 
-def _header(envelope: Envelope) -> bytes:
-    if not 0 <= envelope.round < 10**18:
-        raise ValueError(f"round {envelope.round}, expected 0 or more")
+def _header(message: Message) -> bytes:
+    if not 0 <= message.round < 10**18:
+        raise ValueError(f"round {message.round}, expected 0 or more")
     described: dict[str, Any] = {
         _METADATA: {
-            "sender": envelope.sender,
-            "recipient": envelope.recipient,
-            "kind": envelope.kind,
-            "round": str(envelope.round),
-            "note": json.dumps(dict(envelope.note), separators=(",", ":")),
+            "sender": message.sender,
+            "recipient": message.recipient,
+            "kind": message.kind,
+            "round": str(message.round),
+            "note": json.dumps(dict(message.note), separators=(",", ":")),
         }
     }
     end = 0
-    for name in _order(envelope.body):
-        tensor = envelope.body[name]
+    for name in _order(message.body):
+        tensor = message.body[name]
         if tensor.dtype not in _CODES or tensor.ndim > DIMENSIONS_LIMIT or name == _METADATA:
             raise ValueError(f"{name}: a tensor {list(tensor.shape)} of {tensor.dtype} cannot be sent")
         begin, end = end, end + _size(tensor)
@@ -141,11 +141,11 @@ class _Span:
 
 def _parse(text: str, what: str) -> dict[str, Any]:
     if not text.startswith("{"):
-        raise DataError(f"envelope: {what} starts with {text[:1]!r}, expected a JSON object")
+        raise DataError(f"message: {what} starts with {text[:1]!r}, expected a JSON object")
     try:
         parsed: dict[str, Any] = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:  # ValueError: no JSON, a key twice, an endless integer
-        raise DataError(f"envelope: {what} is no JSON: {error}") from None
+        raise DataError(f"message: {what} is no JSON: {error}") from None
     return parsed
 
 
@@ -157,15 +157,15 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _address(metadata: Any) -> dict[str, Any]:
-    """Every field of the envelope but its body."""
+    """Every field of the message but its body."""
     if not isinstance(metadata, dict) or metadata.keys() != _FIELDS:
         found = sorted(metadata) if isinstance(metadata, dict) else metadata
-        raise DataError(f"envelope: metadata {brief(found)}, expected {', '.join(sorted(_FIELDS))}")
+        raise DataError(f"message: metadata {brief(found)}, expected {', '.join(sorted(_FIELDS))}")
     for name, value in metadata.items():
         if not isinstance(value, str) or not _is_unicode(value):
-            raise DataError(f"envelope: {name} is {brief(value)}, expected a string")
+            raise DataError(f"message: {name} is {brief(value)}, expected a string")
     if not re.fullmatch("0|[1-9][0-9]{0,17}", metadata["round"]):
-        raise DataError(f"envelope: round is {brief(metadata['round'])}, expected a decimal number")
+        raise DataError(f"message: round is {brief(metadata['round'])}, expected a decimal number")
     return metadata | {"round": int(metadata["round"]), "note": _parse(metadata["note"], "note")}
 
 
@@ -175,7 +175,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _span(name: str, described: Any) -> _Span:
-    where = f"envelope: tensor {brief(name)}"
+    where = f"message: tensor {brief(name)}"
     if not _is_unicode(name):
         raise DataError(f"{where}: expected a name in Unicode")
     if not isinstance(described, dict) or described.keys() != {"dtype", "shape", "data_offsets"}:
@@ -208,7 +208,7 @@ def _check_layout(spans: list[_Span], available: int) -> None:
     for (_, before), (begin, _) in pairwise([(0, 0), *placed, (available, available)]):
         if begin != before:
             raise DataError(
-                f"envelope: {available} bytes of tensors, of which one ends at {before} and the next begins "
+                f"message: {available} bytes of tensors, of which one ends at {before} and the next begins "
                 f"at {begin}; expected neither gap nor overlap nor a rest"
             )
 
@@ -217,7 +217,7 @@ def _tensor(span: _Span, data: bytes, start: int) -> Tensor:
     width = span.dtype.itemsize
     read = np.frombuffer(data, f"<i{width}" if width > 1 else "u1", math.prod(span.shape), start + span.begin)
     if span.dtype is torch.bool and read.size and read.max() > 1:
-        raise DataError(f"envelope: tensor {brief(span.name)}: a byte {read.max()}, expected 0 or 1 in BOOL")
+        raise DataError(f"message: tensor {brief(span.name)}: a byte {read.max()}, expected 0 or 1 in BOOL")
     tensor = torch.empty(span.shape, dtype=span.dtype)
     tensor.view(-1).view(_BITS[width]).numpy()[:] = read
     return tensor

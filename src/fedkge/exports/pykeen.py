@@ -49,7 +49,7 @@ def to_pykeen(tables: Tables, graph: Graph) -> Any:
         raise MissingPackage("pykeen", "making a PyKEEN model", "pykeen") from None
     training, *_ = factories(graph)
     if training is None:
-        raise DataError("train: no statements; PyKEEN makes no model without")
+        raise DataError("train: no triples; PyKEEN makes no model without")
     parts = CONVERSIONS[name](tables.to("cpu"))
 
     def representations(tensors: Sequence[Tensor]) -> list[dict[str, Any]]:

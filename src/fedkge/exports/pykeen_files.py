@@ -17,12 +17,12 @@ from fedkge.models import Tables
 def save_pykeen(tables: Tables, graph: Graph, folder: Path) -> list[Path]:
     """`trained_model.pkl` for torch.load, and `training_triples` for TriplesFactory.from_path_binary.
 
-    Confidential statements are not in either.
+    Confidential triples are not in either.
     """
     if graph.confidential is not None:
         graph = replace(graph, train=graph.train[~graph.confidential], confidential=None)
         if not len(graph.train):
-            raise DataError("train: all statements are confidential, and PyKEEN makes no model without any")
+            raise DataError("train: all triples are confidential, and PyKEEN makes no model without any")
     model = to_pykeen(tables, graph)
     training, *_ = factories(graph)
     folder.mkdir(parents=True, exist_ok=True)

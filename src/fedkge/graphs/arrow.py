@@ -1,4 +1,4 @@
-"""TSV, CSV and Parquet through pyarrow: columns become numbers without a Python object per statement."""
+"""TSV, CSV and Parquet through pyarrow: columns become numbers without a Python object per triple."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedkge.graphs.delimited import (
     rows,
 )
 from fedkge.graphs.graph import Mask
-from fedkge.graphs.indexing import Statements
+from fedkge.graphs.indexing import NamedTriples
 from fedkge.graphs.streams import opened
 
 BLOCK = 4 << 20  #: bytes parsed at a time; the result does not depend on it
@@ -29,7 +29,7 @@ Column: TypeAlias = Any  # pyarrow.ChunkedArray of strings
 Codes: TypeAlias = NDArray[np.int32]
 
 
-def read_fast(path: Path, dialect: Dialect, marks: bool) -> Statements | None:
+def read_fast(path: Path, dialect: Dialect, marks: bool) -> NamedTriples | None:
     """What `read_plainly` returns, or None where only that reader can tell: a file with an error, with
     blank lines, or with quotes (pyarrow would accept a quote that is never closed)."""
     import pyarrow
@@ -60,15 +60,15 @@ def read_fast(path: Path, dialect: Dialect, marks: bool) -> Statements | None:
     confidential = _marks(table["mark"]) if "mark" in columns else None
     if "mark" in columns and confidential is None:
         return None
-    statements = _coded(path, [table[role] for role in ROLES], confidential)
+    named = _coded(path, [table[role] for role in ROLES], confidential)
     del table
     pyarrow.default_memory_pool().release_unused()  # else the text of the file stays with the process
-    names = statements.entities + statements.relations
+    names = named.entities + named.relations
     doubtful = any(map(is_blank, names)) or (dialect.quoted and '"' in "".join(names))
-    return None if doubtful else statements
+    return None if doubtful else named
 
 
-def read_parquet(path: Path, marks: bool) -> Statements:
+def read_parquet(path: Path, marks: bool) -> NamedTriples:
     """Three columns of strings, found by their names in any case or else by their order; a fourth holds marks
     and must be named so."""
     try:
@@ -90,7 +90,7 @@ def read_parquet(path: Path, marks: bool) -> Statements:
     if table.num_columns == 4 and not marks:
         raise DataError(f"{path}: expected 3 columns, found 4; marks of confidentiality belong in train")
     if not table.num_rows:
-        raise DataError(f"{path}: expected statements, found none")
+        raise DataError(f"{path}: expected triples, found none")
     names, mark = _parquet_columns(path, table.column_names)
     columns = [_text(path, name, table[name]) for name in names]
     return _coded(path, columns, None if mark is None else _parquet_marks(path, mark, table[mark]))
@@ -111,7 +111,7 @@ def _parquet_columns(path: Path, found: list[str]) -> tuple[list[str], str | Non
     return names, rest[0] if rest else None
 
 
-def _coded(path: Path, columns: list[Column], confidential: Mask | None) -> Statements:
+def _coded(path: Path, columns: list[Column], confidential: Mask | None) -> NamedTriples:
     """Number the names of three columns of strings."""
     import pyarrow
 
@@ -120,7 +120,7 @@ def _coded(path: Path, columns: list[Column], confidential: Mask | None) -> Stat
     triples = np.empty((len(heads), 3), np.int64)
     triples[:, 0], triples[:, 2] = ends[: len(heads)], ends[len(heads) :]
     triples[:, 1], relations = _by_appearance(links)
-    return Statements(str(path), triples, entities, relations, confidential)
+    return NamedTriples(str(path), triples, entities, relations, confidential)
 
 
 def _by_appearance(column: Column) -> tuple[Codes, list[str]]:

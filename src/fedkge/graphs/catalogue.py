@@ -25,7 +25,7 @@ class Dataset:
     name: str
     counts: tuple[int, int, int] | None = None  #: lines of train, valid and test; None: not checked
     sources: tuple[tuple[Remote, ...], ...] = ()  #: alternatives, tried in turn; none: cannot be downloaded
-    leaks: bool = False  #: statements stand in two splits: they are left out of the later one
+    leaks: bool = False  #: triples stand in two splits: they are left out of the later one
 
 
 def files(base: str, *checksums: str) -> tuple[Remote, ...]:

@@ -130,18 +130,18 @@ def _removed_when_wrong(staging: Path) -> Iterator[None]:
 
 
 def _check_counts(dataset: Dataset, remotes: tuple[Remote, ...], staging: Path) -> None:
-    """Compare the statements in the files, duplicates included, with the published counts."""
+    """Compare the triples in the files, duplicates included, with the published counts."""
     if dataset.counts is None:
         return
-    found = tuple(_statements(staging, split) for split in Split)
+    found = tuple(_triples(staging, split) for split in Split)
     if found != dataset.counts:
         raise DataError(
-            f"{remotes[0].url}: wrong content: {_shown(found)} statements in train/valid/test, "
+            f"{remotes[0].url}: wrong content: {_shown(found)} triples in train/valid/test, "
             f"expected {_shown(dataset.counts)}; it was removed"
         )
 
 
-def _statements(staging: Path, split: Split) -> int:
+def _triples(staging: Path, split: Split) -> int:
     openke = staging / f"{split}2id.txt"  # its first line is the count
     path = openke if openke.exists() else staging / f"{split}.tsv"
     with path.open("rb") as file:

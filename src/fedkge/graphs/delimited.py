@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from fedkge.errors import DataError
-from fedkge.graphs.indexing import Statements, statements_by_name
+from fedkge.graphs.indexing import NamedTriples, triples_by_name
 from fedkge.graphs.streams import opened
 
 HEADERS = (["head", "relation", "tail"], ["subject", "predicate", "object"])
@@ -35,17 +35,17 @@ TSV = Dialect("\t", "tab-separated", quoted=False)
 CSV = Dialect(",", "comma-separated", quoted=True)
 
 
-def read_plainly(path: Path, dialect: Dialect, marks: bool) -> Statements:
-    """The statements of a file; `marks`: whether a fourth field may mark confidential ones."""
+def read_plainly(path: Path, dialect: Dialect, marks: bool) -> NamedTriples:
+    """The triples of a file; `marks`: whether a fourth field may mark confidential ones."""
     found = bytearray()
     with opened(path) as stream:
-        statements = statements_by_name(str(path), _statements(path, stream, dialect, marks, found))
-    if not len(statements.triples):
-        raise DataError(f"{path}: expected statements, found none")
+        named = triples_by_name(str(path), _triples(path, stream, dialect, marks, found))
+    if not len(named.triples):
+        raise DataError(f"{path}: expected triples, found none")
     if not found:
-        return statements
+        return named
     confidential = np.frombuffer(found, np.bool_)
-    return Statements(str(path), statements.triples, statements.entities, statements.relations, confidential)
+    return NamedTriples(str(path), named.triples, named.entities, named.relations, confidential)
 
 
 def is_header(path: Path, fields: list[str]) -> bool:
@@ -102,7 +102,7 @@ def _lines(path: Path, stream: BufferedIOBase) -> Iterator[str]:
                 raise DataError(f"{path}:{number}: expected UTF-8, found {found}") from None
 
 
-def _statements(
+def _triples(
     path: Path, stream: BufferedIOBase, dialect: Dialect, marks: bool, found: bytearray
 ) -> Iterator[list[str]]:
     """The (head, relation, tail) of each line; their marks, if the file has them, are added to `found`."""
@@ -116,7 +116,7 @@ def _statements(
             blank = blank or line
             continue
         if blank:
-            raise DataError(f"{path}:{blank}: expected a statement, found a blank line")
+            raise DataError(f"{path}:{blank}: expected a triple, found a blank line")
         width = width or (4 if marks and len(fields) == 4 else 3)
         if len(fields) != width:
             _check_width(path, line, dialect, width, len(fields), marks)

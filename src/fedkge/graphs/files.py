@@ -13,7 +13,7 @@ from fedkge.errors import DataError, suggest
 from fedkge.graphs.arrow import read_fast, read_parquet
 from fedkge.graphs.delimited import CSV, TSV, Dialect, read_plainly
 from fedkge.graphs.graph import Graph, Split
-from fedkge.graphs.indexing import Statements, graph_from_names, graph_from_statements
+from fedkge.graphs.indexing import NamedTriples, graph_from_names, graph_from_triples
 from fedkge.graphs.mapping import read_mapping
 from fedkge.graphs.openke import is_openke, read_openke
 from fedkge.graphs.pykeen import from_pykeen, to_pykeen
@@ -35,17 +35,17 @@ MAPPING = ".toml"  #: of a file that says how a whole graph is made out of table
 
 
 def read_graph(path: Path, *, strict: bool = False, drop_leaks: bool = False) -> Graph:
-    """The graph in a file, whose statements all become train, or in a folder.
+    """The graph in a file, whose triples all become train, or in a folder.
 
     Duplicates are dropped with a warning. Names in valid or test that train never saw are a warning, or an
-    error if `strict`. A statement in two splits is an error, or (`drop_leaks`) left out
+    error if `strict`. A triple in two splits is an error, or (`drop_leaks`) left out
     of the later one with a warning. A file that is not what its suffix says is an error.
     """
     if path.is_dir():
-        return graph_from_statements(_read_folder(path), strict=strict, drop_leaks=drop_leaks)
+        return graph_from_triples(_read_folder(path), strict=strict, drop_leaks=drop_leaks)
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
-    return graph_from_statements(
+    return graph_from_triples(
         {Split.TRAIN: _read_file(path, Split.TRAIN)}, strict=strict, drop_leaks=drop_leaks
     )
 
@@ -70,7 +70,7 @@ def read_federation(path: Path, *, strict: bool = False, drop_leaks: bool = Fals
     return {site: read_graph(sites[site], strict=strict, drop_leaks=drop_leaks) for site in sorted(sites)}
 
 
-def _read_folder(folder: Path) -> dict[Split, Statements]:
+def _read_folder(folder: Path) -> dict[Split, NamedTriples]:
     if is_openke(folder):
         return read_openke(folder)
     files = _split_files(folder)
@@ -117,7 +117,7 @@ def _split_files(folder: Path) -> dict[Split, Path]:
     return {split: files[split] for split in Split if split in files}
 
 
-def _read_file(path: Path, split: Split) -> Statements:
+def _read_file(path: Path, split: Split) -> NamedTriples:
     marks = split is Split.TRAIN
     match _suffix(path):
         case ".tsv":
@@ -136,7 +136,7 @@ def _read_file(path: Path, split: Split) -> Statements:
             raise _unknown(path)
 
 
-def _read_delimited(path: Path, dialect: Dialect, marks: bool) -> Statements:
+def _read_delimited(path: Path, dialect: Dialect, marks: bool) -> NamedTriples:
     """By pyarrow if it is installed and has nothing to object to; the plain reader gives the same, slower."""
     fast = read_fast(path, dialect, marks) if find_spec("pyarrow") else None
     return fast or read_plainly(path, dialect, marks)

@@ -1,4 +1,4 @@
-"""A knowledge graph held by one site: statements over local ids, and the names behind the ids."""
+"""A knowledge graph held by one site: triples over local ids, and the names behind the ids."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ def _none() -> Ids:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """Statements (head, relation, tail) over local ids `0..n-1`; immutable; no statement stands twice.
+    """Triples (head, relation, tail) over local ids `0..n-1`; immutable; no triple stands twice.
 
     Ids are dense: every entity and relation occurs in some split. `confidential` marks training
-    statements that only a private trainer may touch.
+    triples that only a private trainer may touch.
     """
 
     entities: Names
@@ -105,7 +105,7 @@ class Graph:
                     f"{split}: expected int64 [m, 3], found {triples.dtype} {list(triples.shape)}"
                 )
         if self.confidential is not None and self.confidential.shape != (len(self.train),):
-            raise DataError(f"confidential: {len(self.confidential)} marks for {len(self.train)} statements")
+            raise DataError(f"confidential: {len(self.confidential)} marks for {len(self.train)} triples")
 
     @property
     def n_entities(self) -> int:
@@ -122,11 +122,11 @@ class Graph:
         return {Split.TRAIN: self.train, Split.VALID: self.valid, Split.TEST: self.test}
 
     def all(self) -> Ids:
-        """Every statement: train, then valid, then test."""
+        """Every triple: train, then valid, then test."""
         return np.concatenate((self.train, self.valid, self.test))
 
     def digest(self) -> str:
-        """A short text that changes with any name, statement, mark or order."""
+        """A short text that changes with any name, triple, mark or order."""
         state = hashlib.blake2b(digest_size=16)
         for names in (self.entities, self.relations):
             for name in names:
@@ -139,7 +139,7 @@ class Graph:
 
     def __repr__(self) -> str:
         sizes = "/".join(f"{len(t):,}" for t in self.splits().values())
-        return f"Graph({self.n_entities:,} entities, {self.n_relations:,} relations, {sizes} statements)"
+        return f"Graph({self.n_entities:,} entities, {self.n_relations:,} relations, {sizes} triples)"
 
 
 Federation: TypeAlias = Mapping[str, Graph]  #: the sites' graphs by site name

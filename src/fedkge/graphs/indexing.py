@@ -1,8 +1,8 @@
-"""From statements by name to a graph by id: who gets which number, what is dropped, what is refused.
+"""From triples by name to a graph by id: who gets which number, what is dropped, what is refused.
 
 Ids count names in the order of first appearance, column by column: the heads of train from top to bottom,
 then its tails, then the heads of valid, its tails, the heads of test, its tails; relations likewise. Column
-by column rather than statement by statement, because a column that was read in blocks keeps that order
+by column rather than triple by triple, because a column that was read in blocks keeps that order
 when the blocks' dictionaries are merged: the ids depend on the file alone, not on how it was cut.
 """
 
@@ -26,8 +26,8 @@ Numbered: TypeAlias = Sequence[str] | Mapping[int, str]  #: names by id
 
 
 @dataclass(frozen=True)
-class Statements:
-    """The statements of one split as they were read, over ids of their own, possibly with duplicates."""
+class NamedTriples:
+    """The triples of one split as they were read, over ids of their own, possibly with duplicates."""
 
     source: str  #: what messages call it: a file, or a split's name
     triples: Ids  # [n, 3]: head, relation, tail
@@ -36,7 +36,7 @@ class Statements:
     confidential: Mask | None = None  # [n]
 
 
-def statements_by_name(source: str, rows: Iterable[Sequence[str]]) -> Statements:
+def triples_by_name(source: str, rows: Iterable[Sequence[str]]) -> NamedTriples:
     """Number the names of (head, relation, tail) rows: the slow and obvious version of the rule above."""
     heads: dict[str, int] = {}
     relations: dict[str, int] = {}
@@ -49,16 +49,16 @@ def statements_by_name(source: str, rows: Iterable[Sequence[str]]) -> Statements
     triples = np.array(codes, np.int64).reshape(-1, 3)
     entity_of_tail = _numbers(heads, tails)
     triples[:, 2] = entity_of_tail[triples[:, 2]]
-    return Statements(source, triples, list(heads), list(relations))
+    return NamedTriples(source, triples, list(heads), list(relations))
 
 
-def statements_by_id(source: str, triples: Ids, entities: Numbered, relations: Numbered) -> Statements:
-    """Renumber statements that came with ids of their own; names that no statement uses are left out."""
+def triples_by_id(source: str, triples: Ids, entities: Numbered, relations: Numbered) -> NamedTriples:
+    """Renumber triples that came with ids of their own; names that no triple uses are left out."""
     ends, used_entities = _by_appearance(np.concatenate((triples[:, 0], triples[:, 2])))
     links, used_relations = _by_appearance(triples[:, 1])
     renumbered = np.stack((ends[: len(triples)], links, ends[len(triples) :]), axis=1)
     names = [entities[i] for i in used_entities.tolist()], [relations[i] for i in used_relations.tolist()]
-    return Statements(source, renumbered, *names)
+    return NamedTriples(source, renumbered, *names)
 
 
 def graph_from_names(
@@ -70,24 +70,24 @@ def graph_from_names(
 ) -> Graph:
     """A graph from (head, relation, tail) names in memory, held to the same rules as a graph in files."""
     given = {Split.TRAIN: train, Split.VALID: valid, Split.TEST: test}
-    return graph_from_statements(
-        {split: statements_by_name(str(split), _checked(rows, split)) for split, rows in given.items()},
+    return graph_from_triples(
+        {split: triples_by_name(str(split), _checked(rows, split)) for split, rows in given.items()},
         strict=strict,
     )
 
 
-def graph_from_statements(
-    splits: Mapping[Split, Statements], *, strict: bool = False, drop_leaks: bool = False
+def graph_from_triples(
+    splits: Mapping[Split, NamedTriples], *, strict: bool = False, drop_leaks: bool = False
 ) -> Graph:
     """Join the splits into one graph.
 
     Duplicates within a split are dropped with a warning, keeping the first; if any copy is confidential,
-    the one that stays is. Names that train never saw are a warning, or an error if `strict`. A statement
+    the one that stays is. Names that train never saw are a warning, or an error if `strict`. A triple
     that stands in two splits is an error, or (`drop_leaks`) left out of the later one with a warning.
     """
     train = splits[Split.TRAIN]
     if not len(train.triples):
-        raise DataError(f"{train.source}: expected statements, found none")
+        raise DataError(f"{train.source}: expected triples, found none")
     joined = {Split.TRAIN: train}
     entities, relations = train.entities, train.relations
     later = [split for split in (Split.VALID, Split.TEST) if split in splits and len(splits[split].triples)]
@@ -106,14 +106,14 @@ def graph_from_statements(
         leaked = _among(keys[b], ordered[a])
         if not leaked.any():
             continue
-        count = _count(len(np.unique(keys[b][leaked])), "statement")
+        count = _count(len(np.unique(keys[b][leaked])), "triple")
         head, relation, tail = other.triples[leaked.argmax()].tolist()
         found = (
             f"{other.source}: {count} also in {part.source}, such as ({entities[head]}, "
             f"{relations[relation]}, {entities[tail]})"
         )
         if not drop_leaks:
-            raise DataError(f"{found}; a statement may stand in one split only (drop_leaks keeps the first)")
+            raise DataError(f"{found}; a triple may stand in one split only (drop_leaks keeps the first)")
         warnings.warn(f"{found}; left out of the later split", DataWarning, stacklevel=3)
         joined[later_split] = replace(other, triples=other.triples[~leaked])
         keys[b] = keys[b][~leaked]
@@ -148,7 +148,7 @@ def _by_appearance(column: Ids) -> tuple[Ids, Ids]:
     return new[place], used[order]
 
 
-def _renumbered(part: Statements, entity_ids: dict[str, int], relation_ids: dict[str, int]) -> Statements:
+def _renumbered(part: NamedTriples, entity_ids: dict[str, int], relation_ids: dict[str, int]) -> NamedTriples:
     """`part` over the graph's ids; its new names are added to the two dictionaries, which this modifies."""
     entity, relation = _numbers(entity_ids, part.entities), _numbers(relation_ids, part.relations)
     head, link, tail = part.triples.T
@@ -156,7 +156,7 @@ def _renumbered(part: Statements, entity_ids: dict[str, int], relation_ids: dict
 
 
 def _report_unseen(
-    part: Statements, train: Statements, entities: list[str], relations: list[str], strict: bool
+    part: NamedTriples, train: NamedTriples, entities: list[str], relations: list[str], strict: bool
 ) -> None:
     """Train's names were numbered first, so what train never saw has a number beyond them."""
     ends, links = np.unique(part.triples[:, [0, 2]]), np.unique(part.triples[:, 1])
@@ -171,12 +171,12 @@ def _report_unseen(
         return
     message = f"{part.source}: {' and '.join(found)} never seen in {train.source}"
     if strict:
-        raise DataError(f"{message}; move their statements to train, or do without the strict check")
+        raise DataError(f"{message}; move their triples to train, or do without the strict check")
     warnings.warn(message, DataWarning, stacklevel=4)
 
 
 def _keys(splits: Sequence[Ids], n_entities: int, n_relations: int) -> list[Ids]:
-    """One number per statement: two are equal exactly when the statements are, within and across splits."""
+    """One number per triple: two are equal exactly when the triples are, within and across splits."""
     pairs = [triples[:, 0] * n_relations + triples[:, 1] for triples in splits]  # (h, r)
     if n_entities * n_relations * n_entities > LARGEST_KEY:
         dense = np.unique(np.concatenate(pairs), return_inverse=True)[1]
@@ -190,8 +190,8 @@ def _among(keys: Ids, ordered: Ids) -> Mask:
     return found
 
 
-def _distinct(part: Statements, keys: Ids, ordered: Ids) -> Statements:
-    """`part` without later copies of a statement; `ordered` are its keys, sorted."""
+def _distinct(part: NamedTriples, keys: Ids, ordered: Ids) -> NamedTriples:
+    """`part` without later copies of a triple; `ordered` are its keys, sorted."""
     repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     if not len(repeated):
         return part
@@ -205,7 +205,7 @@ def _distinct(part: Statements, keys: Ids, ordered: Ids) -> Statements:
         confidential = confidential.copy()
         confidential[copies[first]] = np.bincount(group, weights=confidential[copies]) > 0
         confidential = confidential[keep]
-    dropped = _count(len(copies) - len(first), "duplicate statement")
+    dropped = _count(len(copies) - len(first), "duplicate triple")
     warnings.warn(f"{part.source}: {dropped} dropped", DataWarning, stacklevel=4)
     return replace(part, triples=part.triples[keep], confidential=confidential)
 

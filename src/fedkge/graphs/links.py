@@ -28,14 +28,14 @@ class Link:
     left: str
     right_site: str | None
     right: str
-    where: str  #: for messages: file:line, or the file alone if it is RDF, whose statements have no number
+    where: str  #: for messages: file:line, or the file alone if it is RDF, whose triples have no number
 
 
 def read_links(path: Path, axis: Axis) -> list[Link]:
     """The links of a file, in its order, of which there is at least one.
 
     TSV and CSV have two fields (name, name) or four (site, name, site, name) in every line, and no header. In
-    RDF links are `owl:sameAs`, for relations `owl:equivalentProperty` too; every other statement is passed
+    RDF links are `owl:sameAs`, for relations `owl:equivalentProperty` too; every other triple is passed
     over. Names are read as they are for graphs, so that equal terms are equal names.
     """
     match Path(path.name.removesuffix(".gz")).suffix:
@@ -92,16 +92,13 @@ def _columns(width: int) -> str:
 def _rdf(path: Path, axis: Axis, turtle: bool) -> list[Link]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # literals link nothing: passed over like the rest
-        statements = read_rdf(path, turtle)
-    linking = [
-        i for i, name in enumerate(statements.relations) if name in {OWL + term for term in SAME[axis]}
-    ]
-    said = statements.triples[np.isin(statements.triples[:, 1], linking)]
+        named = read_rdf(path, turtle)
+    linking = [i for i, name in enumerate(named.relations) if name in {OWL + term for term in SAME[axis]}]
+    said = named.triples[np.isin(named.triples[:, 1], linking)]
     if not len(said):
         expected = " or ".join(f"owl:{term}" for term in SAME[axis])
         raise DataError(
-            f"{path}: expected {expected} between {axis} names, found none in {len(statements.triples):,} "
-            "statements"
+            f"{path}: expected {expected} between {axis} names, found none in {len(named.triples):,} triples"
         )
-    name = statements.entities
+    name = named.entities
     return [Link(None, name[left], None, name[right], str(path)) for left, _, right in said.tolist()]

@@ -2,7 +2,7 @@
 
 A site is a TOML file that names a mapping. morph-kgc asks for other versions of pandas and pyoxigraph than
 the rest of this package does, so it runs as a process of its own, with the Python of its own environment if
-there is one (`FEDKGE_MORPH_KGC`). Statements about literals are skipped, as from any RDF.
+there is one (`FEDKGE_MORPH_KGC`). Triples about literals are skipped, as from any RDF.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from fedkge.config import build, read_toml
 from fedkge.errors import ConfigError, DataError, DataWarning, MissingPackage, suggest
-from fedkge.graphs.indexing import Statements, statements_by_name
+from fedkge.graphs.indexing import NamedTriples, triples_by_name
 
 PYTHON = "FEDKGE_MORPH_KGC"  #: the environment variable with the Python that has morph-kgc
 SECONDS = 3600  #: after so many a mapping is given up
@@ -34,42 +34,42 @@ ESCAPE = re.compile(r"\\u([0-9A-Fa-f]{4})|\\U([0-9A-Fa-f]{8})")
 
 @dataclass(frozen=True)
 class Source:
-    """Where statements come from; paths are relative to the file that names them."""
+    """Where triples come from; paths are relative to the file that names them."""
 
     mapping: str  #: R2RML or RML, in Turtle
     database: str | None = None  #: of SQL, as SQLAlchemy takes it: sqlite:///north.sqlite
     files: str | None = None  #: the folder where RML's file names are looked up; unset: beside this file
-    confidential: tuple[str, ...] = ()  #: predicates whose statements are confidential
+    confidential: tuple[str, ...] = ()  #: predicates whose triples are confidential
 
 
-def read_mapping(path: Path) -> Statements:
-    """The statements that a mapping makes, sorted; those of confidential predicates are marked."""
+def read_mapping(path: Path) -> NamedTriples:
+    """The triples that a mapping makes, sorted; those of confidential predicates are marked."""
     try:
         options = build(Source, read_toml(path), "")
     except ConfigError as error:
         raise DataError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
     lines = _made(path, options)
-    statements = statements_by_name(str(path), _rows(path, lines))
-    if not len(statements.triples):
-        raise DataError(f"{path}: expected a mapping that makes statements between IRIs, it made none")
+    named = triples_by_name(str(path), _rows(path, lines))
+    if not len(named.triples):
+        raise DataError(f"{path}: expected a mapping that makes triples between IRIs, it made none")
     if not options.confidential:
-        return statements
+        return named
     for name in options.confidential:
-        if name not in statements.relations:
-            hint = suggest(name, statements.relations)
-            raise DataError(f"{path}: confidential: the mapping makes no statement of {name!r}{hint}")
-    secret = [relation in options.confidential for relation in statements.relations]
-    return Statements(
-        statements.source,
-        statements.triples,
-        statements.entities,
-        statements.relations,
-        np.array(secret, np.bool_)[statements.triples[:, 1]],
+        if name not in named.relations:
+            hint = suggest(name, named.relations)
+            raise DataError(f"{path}: confidential: the mapping makes no triple of {name!r}{hint}")
+    secret = [relation in options.confidential for relation in named.relations]
+    return NamedTriples(
+        named.source,
+        named.triples,
+        named.entities,
+        named.relations,
+        np.array(secret, np.bool_)[named.triples[:, 1]],
     )
 
 
 def _made(path: Path, options: Source) -> list[str]:
-    """What morph-kgc writes, a statement per line; a set has no order, so that the lines are sorted."""
+    """What morph-kgc writes, a triple per line; a set has no order, so that the lines are sorted."""
     home = path.parent.resolve()
     mapping = home / options.mapping
     if not mapping.is_file():
@@ -77,7 +77,7 @@ def _made(path: Path, options: Source) -> list[str]:
     if not (files := home / (options.files or ".")).is_dir():
         raise DataError(f"{path}: files: {files}: no such folder")
     with TemporaryDirectory() as folder:
-        made = Path(folder) / "statements.nt"
+        made = Path(folder) / "triples.nt"
         source = [f"mappings: {mapping}"]
         if options.database is not None:
             source.append(f"db_url: {_address(path, home, options.database)}")
@@ -134,14 +134,14 @@ def _rows(path: Path, lines: list[str]) -> Iterator[tuple[str, str, str]]:
     for line in lines:
         found = LINE.fullmatch(line.strip())
         if found is None:
-            raise DataError(f"{path}: morph-kgc wrote {line!r}, expected a statement of N-Triples")
+            raise DataError(f"{path}: morph-kgc wrote {line!r}, expected a triple of N-Triples")
         head, relation, tail = found.groups()
         if tail.startswith('"'):
             skipped += 1
         else:
             yield _name(head), _name(relation), _name(tail)
     if skipped:
-        warnings.warn(f"{path}: {skipped:,} statements about literals skipped", DataWarning, stacklevel=5)
+        warnings.warn(f"{path}: {skipped:,} triples about literals skipped", DataWarning, stacklevel=5)
 
 
 def _name(term: str) -> str:

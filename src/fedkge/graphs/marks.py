@@ -1,7 +1,7 @@
-"""Which training statements are confidential, and which are to be forgotten.
+"""Which training triples are confidential, and which are to be forgotten.
 
 Marks are given to a whole federation, since one list usually speaks of all sites, and add to those that are
-there. Whatever is named but found nowhere is an error: a statement left unmarked by a typing mistake
+there. Whatever is named but found nowhere is an error: a triple left unmarked by a typing mistake
 would be trained on in the open.
 """
 
@@ -36,7 +36,7 @@ def read_names(path: Path) -> list[str]:
 
 
 def mark_relations(federation: Federation, relations: Iterable[str]) -> dict[str, Graph]:
-    """Every training statement of these relations is confidential, at every site that has them."""
+    """Every training triple of these relations is confidential, at every site that has them."""
     wanted = list(dict.fromkeys(relations))
     if not wanted:
         raise DataError("no relation is named: nothing to mark")
@@ -52,15 +52,15 @@ def mark_relations(federation: Federation, relations: Iterable[str]) -> dict[str
         marked[site] = _marked(graph, chosen)
     for name in wanted:
         if name not in found:
-            raise DataError(f"relation {name!r} has no training statement to mark, only valid or test ones")
+            raise DataError(f"relation {name!r} has no training triple to mark, only valid or test ones")
     return marked
 
 
-def mark_statements(federation: Federation, listed: Graph) -> dict[str, Graph]:
-    """The statements of `listed`, whichever its split, are confidential at every site that trains on them."""
+def mark_triples(federation: Federation, listed: Graph) -> dict[str, Graph]:
+    """The triples of `listed`, whichever its split, are confidential at every site that trains on them."""
     wanted = listed.all()
     if not len(wanted):
-        raise DataError("no statement is listed: nothing to mark")
+        raise DataError("no triple is listed: nothing to mark")
     found = np.zeros(len(wanted), np.bool_)
     marked = {}
     for site, graph in federation.items():
@@ -71,14 +71,14 @@ def mark_statements(federation: Federation, listed: Graph) -> dict[str, Graph]:
         head, relation, tail = wanted[np.argmin(found)].tolist()
         first = (listed.entities[head], listed.relations[relation], listed.entities[tail])
         raise DataError(
-            f"{int((~found).sum()):,} of {len(wanted):,} listed statements are in no site's train; "
+            f"{int((~found).sum()):,} of {len(wanted):,} listed triples are in no site's train; "
             f"the first is {first!r}"
         )
     return marked
 
 
 def mark_share(federation: Federation, share: float, seed: int) -> dict[str, Graph]:
-    """A random `share` of each site's training statements, rounded to the nearest, is confidential."""
+    """A random `share` of each site's training triples, rounded to the nearest, is confidential."""
     marked = {}
     for site, graph in federation.items():
         count = _count(graph, share, site)
@@ -103,9 +103,9 @@ class Forgetting:
 
 
 def forget(federation: Federation, share: float = 0.01, seed: int = 0) -> Mapping[str, Forgetting]:
-    """A random `share` of each site's training statements to forget.
+    """A random `share` of each site's training triples to forget.
 
-    Every entity and relation of train keeps a retained statement there. When that leaves fewer than
+    Every entity and relation of train keeps a retained triple there. When that leaves fewer than
     the share, a warning says so; when it leaves none, it is an error.
     """
     chosen = {}
@@ -113,10 +113,10 @@ def forget(federation: Federation, share: float = 0.01, seed: int = 0) -> Mappin
         count = _count(graph, share, site)
         out = np.sort(spare(graph.train, count, generator(seed, site, "forget")))
         if not len(out):
-            raise DataError(f"site {site}: every training statement is the last one of an entity or relation")
+            raise DataError(f"site {site}: every training triple is the last one of an entity or relation")
         if len(out) < count:
             warnings.warn(
-                f"site {site}: {len(out):,} statements to forget instead of {count:,}; "
+                f"site {site}: {len(out):,} triples to forget instead of {count:,}; "
                 "every other one is the last of an entity or relation",
                 DataWarning,
                 stacklevel=2,
@@ -141,12 +141,12 @@ def _count(graph: Graph, share: float, site: str) -> int:
         raise ConfigError(f"share: expected above 0 and at most 1, got {share}")
     count = round(share * len(graph.train))
     if not count:
-        raise DataError(f"site {site}: a share of {share} of {len(graph.train)} training statements is none")
+        raise DataError(f"site {site}: a share of {share} of {len(graph.train)} training triples is none")
     return count
 
 
 def _codes(listed: Graph, graph: Graph) -> tuple[Ids, Ids]:
-    """One number per statement of `listed` and of `graph.train`, -1 where `listed` lacks one of its names."""
+    """One number per triple of `listed` and of `graph.train`, -1 where `listed` lacks one of its names."""
     entity = _translate(graph.entities, listed.entities)
     relation = _translate(graph.relations, listed.relations)
     here = renumbered(graph.train, entity, relation)

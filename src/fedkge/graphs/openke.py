@@ -1,4 +1,4 @@
-"""OpenKE folders: names in entity2id.txt and relation2id.txt, statements as ids: head, tail, relation."""
+"""OpenKE folders: names in entity2id.txt and relation2id.txt, triples as ids: head, tail, relation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from fedkge.errors import DataError
 from fedkge.graphs.delimited import TSV, rows
 from fedkge.graphs.graph import Ids, Split
-from fedkge.graphs.indexing import Statements, statements_by_id
+from fedkge.graphs.indexing import NamedTriples, triples_by_id
 from fedkge.graphs.streams import opened
 
 
@@ -19,7 +19,7 @@ def is_openke(folder: Path) -> bool:
     return (folder / "train2id.txt").is_file()
 
 
-def read_openke(folder: Path) -> dict[Split, Statements]:
+def read_openke(folder: Path) -> dict[Split, NamedTriples]:
     """The splits that are there. The ids in the files are used to find names, and then forgotten."""
     entities, relations = _names(folder / "entity2id.txt"), _names(folder / "relation2id.txt")
     splits = {}
@@ -27,7 +27,7 @@ def read_openke(folder: Path) -> dict[Split, Statements]:
         path = folder / f"{split}2id.txt"
         if split is Split.TRAIN or path.exists():
             triples = _triples(path, len(entities), len(relations))
-            splits[split] = statements_by_id(str(path), triples, entities, relations)
+            splits[split] = triples_by_id(str(path), triples, entities, relations)
     return splits
 
 

@@ -20,8 +20,8 @@ class SiteOverview:
     train: int
     valid: int
     test: int
-    density: float  #: statements per possible statement, m / (|E|² |R|)
-    mean_degree: float  #: ends of statements per entity, 2m / |E|
+    density: float  #: triples per possible triple, m / (|E|² |R|)
+    mean_degree: float  #: ends of triples per entity, 2m / |E|
     confidential: int
 
 
@@ -48,7 +48,7 @@ class Overview:
 
 
 def overview(federation: Federation) -> Overview:
-    """Count everything; needs one pass over the names and none over the statements."""
+    """Count everything; needs one pass over the names and none over the triples."""
     graphs = list(federation.values())
     entities = _membership([graph.entities for graph in graphs])
     relations = _membership([graph.relations for graph in graphs])
@@ -65,7 +65,7 @@ def overview(federation: Federation) -> Overview:
 
 
 def _site(name: str, graph: Graph) -> SiteOverview:
-    statements = sum(map(len, graph.splits().values()))
+    triples = sum(map(len, graph.splits().values()))
     possible = graph.n_entities**2 * graph.n_relations
     return SiteOverview(
         site=name,
@@ -74,8 +74,8 @@ def _site(name: str, graph: Graph) -> SiteOverview:
         train=len(graph.train),
         valid=len(graph.valid),
         test=len(graph.test),
-        density=statements / possible if possible else 0.0,
-        mean_degree=2 * statements / graph.n_entities if graph.n_entities else 0.0,
+        density=triples / possible if possible else 0.0,
+        mean_degree=2 * triples / graph.n_entities if graph.n_entities else 0.0,
         confidential=0 if graph.confidential is None else int(graph.confidential.sum()),
     )
 

@@ -1,8 +1,8 @@
 """Deal one graph out to several sites: by relation, by cluster of relations, by triple, in two halves.
 
 Every function takes the whole graph. As in the papers, train, valid and test are first put together and
-each site's graph has all its statements in train (`split` divides them again); `keep_split=True` leaves
-every statement in the split it came from, so that a site may test entities it never
+each site's graph has all its triples in train (`split` divides them again); `keep_split=True` leaves
+every triple in the split it came from, so that a site may test entities it never
 trained on. The same seed gives the same sites in every process.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def by_relation(
     graph: Graph, sites: int, seed: int, *, names: Sequence[str] | None = None, keep_split: bool = False
 ) -> dict[str, Graph]:
-    """R: ⌊|R|/K⌋ relations at random for each site, the last takes the rest; statements follow."""
+    """R: ⌊|R|/K⌋ relations at random for each site, the last takes the rest; triples follow."""
     names = _names(sites, names)
     _check_enough(graph.n_relations, sites, "relations")
     share = graph.n_relations // sites
@@ -52,13 +52,13 @@ def by_cluster(
 def by_triple(
     graph: Graph, sites: int, seed: int, *, names: Sequence[str] | None = None, keep_split: bool = False
 ) -> dict[str, Graph]:
-    """T: statements at random, the same number for each site or one more; sites share relations too."""
+    """T: triples at random, the same number for each site or one more; sites share relations too."""
     names = _names(sites, names)
-    statements = len(graph.all())
-    _check_enough(statements, sites, "statements")
-    site_of = np.empty(statements, np.int64)
-    order = generator(seed, "partition", "triple").permutation(statements)
-    site_of[order] = np.arange(statements) * sites // statements
+    triples = len(graph.all())
+    _check_enough(triples, sites, "triples")
+    site_of = np.empty(triples, np.int64)
+    order = generator(seed, "partition", "triple").permutation(triples)
+    site_of[order] = np.arange(triples) * sites // triples
     return _deal(graph, site_of, names, keep_split)
 
 
@@ -67,13 +67,13 @@ def halves(
 ) -> dict[str, Graph]:
     """Two graphs of the same size with entities and relations in common (FKGE, section 4.3).
 
-    The paper only says that a graph is divided into two of the same size. The rule here: the statements of
+    The paper only says that a graph is divided into two of the same size. The rule here: the triples of
     each relation are shuffled and dealt in turn to one half and the other. So halves differ by at most
-    one statement, in all and per relation, and share every relation that has two statements.
+    one triple, in all and per relation, and share every relation that has two triples.
     """
     names = _names(2, names)
     triples = graph.all()
-    _check_enough(len(triples), 2, "statements")
+    _check_enough(len(triples), 2, "triples")
     order = generator(seed, "partition", "half").permutation(len(triples))
     order = order[np.argsort(triples[order, 1], kind="stable")]
     site_of = np.empty(len(triples), np.int64)
@@ -82,7 +82,7 @@ def halves(
 
 
 def co_occurrence(graph: Graph) -> csr_matrix:
-    """M `[R, R]`: how many entities stand in statements of both relations, at either end; zero diagonal."""
+    """M `[R, R]`: how many entities stand in triples of both relations, at either end; zero diagonal."""
     try:
         from scipy.sparse import csr_matrix
     except ImportError:
@@ -143,7 +143,7 @@ def _check_enough(found: int, sites: int, what: str) -> None:
 
 
 def _deal(graph: Graph, site_of: Ids, names: Sequence[str], keep_split: bool) -> dict[str, Graph]:
-    """One graph per site from the site `[m]` of every statement, in the order of `graph.all()`."""
+    """One graph per site from the site `[m]` of every triple, in the order of `graph.all()`."""
     source = graph if keep_split else merged(graph)
     train, valid, test = np.split(site_of, np.cumsum([len(source.train), len(source.valid)]))
     dealt = {
@@ -152,7 +152,7 @@ def _deal(graph: Graph, site_of: Ids, names: Sequence[str], keep_split: bool) ->
     for name, part in dealt.items():
         if not len(part.train):
             raise DataError(
-                f"site {name}: no training statement among its {len(part.all())}; "
+                f"site {name}: no training triple among its {len(part.all())}; "
                 "take fewer sites, another seed, or split anew instead of keeping the split"
             )
     return dealt

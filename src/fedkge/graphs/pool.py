@@ -22,7 +22,7 @@ class Pooled:
 
 
 def pool(federation: Federation) -> Pooled:
-    """Equal names are the same thing; a statement that several sites hold stands once, and is confidential if
+    """Equal names are the same thing; a triple that several sites hold stands once, and is confidential if
     it is at any of them.
 
     What one site trains on and another is measured by is left out of train, with a warning: pooled tables
@@ -48,7 +48,7 @@ def pool(federation: Federation) -> Pooled:
 
 
 def _marks(federation: Federation, group: Ids) -> Mask:
-    """Which distinct training statements are marked by any site; `group` tells equal ones."""
+    """Which distinct training triples are marked by any site; `group` tells equal ones."""
     marked = [
         np.zeros(len(graph.train), np.bool_) if graph.confidential is None else graph.confidential
         for graph in federation.values()
@@ -65,7 +65,7 @@ def _unseen(train: Ids, measured: Ids) -> Mask:
     kept = ~asked[group[len(measured) :]]
     if left_out := int((~kept).sum()):
         warnings.warn(
-            f"{left_out} statements that one site trains on and another is measured by are left out of the "
+            f"{left_out} triples that one site trains on and another is measured by are left out of the "
             "pooled train",
             DataWarning,
             stacklevel=3,

@@ -1,4 +1,4 @@
-"""Drop entities that too few statements speak of."""
+"""Drop entities that too few triples speak of."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Pruned:
 
     entities: int
     relations: int
-    statements: int  #: `unseen` included
-    unseen: int  #: valid and test statements of names that train had lost or never had
-    passes: int  #: dropping an entity takes statements from its neighbours, which may then go too
+    triples: int  #: `unseen` included
+    unseen: int  #: valid and test triples of names that train had lost or never had
+    passes: int  #: dropping an entity takes triples from its neighbours, which may then go too
 
 
 def prune(graph: Graph, min_degree: int) -> tuple[Graph, Pruned]:
-    """The largest part of the graph in which every entity stands in at least `min_degree` statements,
+    """The largest part of the graph in which every entity stands in at least `min_degree` triples,
     and train knows every name of valid and test.
 
-    Statements of all three splits count, a self-loop once. A warning counts the valid and test statements
+    Triples of all three splits count, a self-loop once. A warning counts the valid and test triples
     that had enough company but names unknown to train.
     """
     if min_degree < 1:
@@ -50,8 +50,7 @@ def prune(graph: Graph, min_degree: int) -> tuple[Graph, Pruned]:
     smaller = subgraph(graph, *np.split(stays, np.cumsum([len(graph.train), len(graph.valid)])))
     if unseen:
         warnings.warn(
-            f"{unseen:,} valid or test statements dropped: "
-            "train has no statement of their entities or relation",
+            f"{unseen:,} valid or test triples dropped: train has no triple of their entities or relation",
             DataWarning,
             stacklevel=2,
         )
@@ -65,13 +64,13 @@ def prune(graph: Graph, min_degree: int) -> tuple[Graph, Pruned]:
 
 
 def _degrees(triples: Ids, n_entities: int) -> Ids:
-    """How many statements each entity stands in `[n_entities]`."""
+    """How many triples each entity stands in `[n_entities]`."""
     heads, tails = triples[:, 0], triples[:, 2]
     return np.bincount(heads, minlength=n_entities) + np.bincount(tails[heads != tails], minlength=n_entities)
 
 
 def _unseen(graph: Graph, triples: Ids, trained: Mask) -> Mask:
-    """Which statements have an entity or a relation that the training statements left do not have `[m]`."""
+    """Which triples have an entity or a relation that the training triples left do not have `[m]`."""
     train = graph.train[trained]
     entities, relations = np.zeros(graph.n_entities, np.bool_), np.zeros(graph.n_relations, np.bool_)
     entities[train[:, [0, 2]]] = True

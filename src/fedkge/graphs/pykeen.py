@@ -6,22 +6,22 @@ from typing import Any
 
 from fedkge.errors import DataError, MissingPackage
 from fedkge.graphs.graph import Graph, Split
-from fedkge.graphs.indexing import Statements, graph_from_statements, statements_by_id
+from fedkge.graphs.indexing import NamedTriples, graph_from_triples, triples_by_id
 
 
 def from_pykeen(training: Any, validation: Any = None, testing: Any = None) -> Graph:
     """A graph from `pykeen.triples.TriplesFactory` objects, each read by its own labels.
 
-    Inverse relations that a factory adds for training are not part of its statements, nor of the graph.
+    Inverse relations that a factory adds for training are not part of its triples, nor of the graph.
     """
     given = {Split.TRAIN: training, Split.VALID: validation, Split.TEST: testing}
-    return graph_from_statements(
-        {split: _statements(split, factory) for split, factory in given.items() if factory is not None}
+    return graph_from_triples(
+        {split: _triples(split, factory) for split, factory in given.items() if factory is not None}
     )
 
 
 def to_pykeen(graph: Graph) -> tuple[Any, Any, Any]:
-    """Training, validation, testing factories with the graph's ids; None for a split without statements."""
+    """Training, validation, testing factories with the graph's ids; None for a split without triples."""
     try:
         from pykeen.triples import TriplesFactory
     except ImportError:
@@ -37,10 +37,10 @@ def to_pykeen(graph: Graph) -> tuple[Any, Any, Any]:
     return training, validation, testing
 
 
-def _statements(split: Split, factory: Any) -> Statements:
+def _triples(split: Split, factory: Any) -> NamedTriples:
     if not hasattr(factory, "entity_to_id"):
         raise DataError(f"{split}: expected a TriplesFactory with labels, found {type(factory).__name__}")
     names = ({i: name for name, i in ids.items()} for ids in (factory.entity_to_id, factory.relation_to_id))
     entities, relations = names
     triples = factory.mapped_triples.cpu().numpy()
-    return statements_by_id(str(split), triples, entities, relations)
+    return triples_by_id(str(split), triples, entities, relations)

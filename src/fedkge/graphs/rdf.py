@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 
 from fedkge.errors import DataError, DataWarning, MissingPackage
 from fedkge.graphs.delimited import is_blank
-from fedkge.graphs.indexing import Statements, statements_by_name
+from fedkge.graphs.indexing import NamedTriples, triples_by_name
 from fedkge.graphs.streams import opened
 
 OURS = "urn:fedkge:"
@@ -23,8 +23,8 @@ BLANK = re.compile(r"_:[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_-])?")
 RANDOM = re.compile(r"[0-9a-f]{24,32}")  # 128 random bits in hexadecimal, without leading zeros
 
 
-def read_rdf(path: Path, turtle: bool) -> Statements:
-    """The statements between IRIs and blank nodes; those about literals are skipped with a warning.
+def read_rdf(path: Path, turtle: bool) -> NamedTriples:
+    """The triples between IRIs and blank nodes; those about literals are skipped with a warning.
 
     A blank node keeps its label, in all files of a graph; one without a label is counted within its file.
     """
@@ -54,14 +54,14 @@ def read_rdf(path: Path, turtle: bool) -> Statements:
     with opened(path) as stream:
         try:
             form = ox.RdfFormat.TURTLE if turtle else ox.RdfFormat.N_TRIPLES
-            statements = statements_by_name(str(path), rows(ox.parse(cast(IO[bytes], stream), format=form)))
+            named = triples_by_name(str(path), rows(ox.parse(cast(IO[bytes], stream), format=form)))
         except SyntaxError as error:
             raise DataError(f"{path}:{error.lineno}: {error.msg}") from None
     if skipped:
-        warnings.warn(f"{path}: {skipped:,} statements about literals skipped", DataWarning, stacklevel=4)
-    if not len(statements.triples):
-        raise DataError(f"{path}: expected statements between IRIs, found none")
-    return statements
+        warnings.warn(f"{path}: {skipped:,} triples about literals skipped", DataWarning, stacklevel=4)
+    if not len(named.triples):
+        raise DataError(f"{path}: expected triples between IRIs, found none")
+    return named
 
 
 class _Anonymous(dict[str, str]):

@@ -1,4 +1,4 @@
-"""Divide statements into train, valid and test so that train knows every entity and every relation."""
+"""Divide triples into train, valid and test so that train knows every entity and every relation."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ def parse_ratio(text: str) -> tuple[float, float, float]:
 
 
 def split(graph: Graph, ratio: Sequence[float] = (8, 1, 1), seed: int = 0) -> Graph:
-    """The same statements, divided anew at random by `ratio` = train:valid:test.
+    """The same triples, divided anew at random by `ratio` = train:valid:test.
 
-    Every entity and every relation has a statement in train, without exception. Where that leaves too few
-    statements to hold out, what can be held out is shared in the proportion of valid to test, every statement
+    Every entity and every relation has a triple in train, without exception. Where that leaves too few
+    triples to hold out, what can be held out is shared in the proportion of valid to test, every triple
     left in train is the last of some entity or relation, and a warning says so.
-    A held-out statement loses its confidential mark, which only means something in train; a warning counts
+    A held-out triple loses its confidential mark, which only means something in train; a warning counts
     the marks lost.
     """
     ratio = _checked(ratio)
     whole = merged(graph)
     triples = whole.train
     if not len(triples):
-        raise DataError("nothing to split: the graph has no statements")
+        raise DataError("nothing to split: the graph has no triples")
     wanted = [round(len(triples) * part / sum(ratio)) for part in ratio[1:]]
     out = spare(triples, sum(wanted), generator(seed, "split"))
     if len(out) < sum(wanted):
         n_valid = round(len(out) * wanted[0] / sum(wanted))
         warnings.warn(
-            f"only {len(out):,} of {len(triples):,} statements can be held out without losing an entity or "
+            f"only {len(out):,} of {len(triples):,} triples can be held out without losing an entity or "
             f"relation from train: valid {n_valid:,} instead of {wanted[0]:,}, "
             f"test {len(out) - n_valid:,} instead of {wanted[1]:,}",
             DataWarning,
@@ -54,8 +54,8 @@ def split(graph: Graph, ratio: Sequence[float] = (8, 1, 1), seed: int = 0) -> Gr
     stays[out] = False
     if whole.confidential is not None and (lost := int(whole.confidential[out].sum())):
         warnings.warn(
-            f"{lost:,} of {int(whole.confidential.sum()):,} confidential statements were moved to valid or "
-            "test and lost their marks; only training statements can be marked",
+            f"{lost:,} of {int(whole.confidential.sum()):,} confidential triples were moved to valid or "
+            "test and lost their marks; only training triples can be marked",
             DataWarning,
             stacklevel=2,
         )
@@ -67,8 +67,8 @@ def split(graph: Graph, ratio: Sequence[float] = (8, 1, 1), seed: int = 0) -> Gr
 def spare(triples: Ids, wanted: int, random: np.random.Generator) -> Ids:
     """Up to `wanted` positions in `triples` `[m, 3]`, in random order, that no entity or relation needs.
 
-    Statements are shuffled, and the first that an entity or relation stands in is kept: all others are
-    spare. When these are too few, kept statements whose entities and relation all stand in
+    Triples are shuffled, and the first that an entity or relation stands in is kept: all others are
+    spare. When these are too few, kept triples whose entities and relation all stand in
     another kept one are given up in turn; after that, no further one can be.
     """
     order = random.permutation(len(triples))

@@ -1,4 +1,4 @@
-"""How a graph is knit: how many statements its entities are in, and how many neighbours know each other."""
+"""How a graph is knit: how many triples its entities are in, and how many neighbours know each other."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def structure(graph: Graph) -> Structure:
 
 
 def degrees(graph: Graph) -> Ids:
-    """Ends of statements at each entity [n]: one that stands at both ends counts twice."""
+    """Ends of triples at each entity [n]: one that stands at both ends counts twice."""
     return np.bincount(graph.all()[:, (0, 2)].ravel(), minlength=graph.n_entities)
 
 
 def clustering(graph: Graph) -> NDArray[np.float64] | None:
     """Of every entity [n], the share of pairs of neighbours that are neighbours; 0 below two neighbours.
 
-    Neighbours stand together in some statement, whichever its relation and direction (Watts and Strogatz,
+    Neighbours stand together in some triple, whichever its relation and direction (Watts and Strogatz,
     1998). None where more than `MOST` pairs would have to be looked at.
     """
     n = graph.n_entities

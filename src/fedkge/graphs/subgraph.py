@@ -1,4 +1,4 @@
-"""A graph made of another's statements, with dense ids of its own.
+"""A graph made of another's triples, with dense ids of its own.
 
 Ids follow the rule of `indexing`: names count in the order of first appearance, column by column. So a
 graph made here has the ids that it would have after being written to files and read again.
@@ -14,13 +14,13 @@ from fedkge.graphs.graph import Graph, Ids, Mask, Names
 
 
 def subgraph(graph: Graph, train: Ids | Mask, valid: Ids | Mask, test: Ids | Mask) -> Graph:
-    """The chosen statements of each split (a mask, or positions in it), marks included."""
+    """The chosen triples of each split (a mask, or positions in it), marks included."""
     marks = None if graph.confidential is None else graph.confidential[train]
     return regrouped(graph, graph.train[train], graph.valid[valid], graph.test[test], marks)
 
 
 def regrouped(graph: Graph, train: Ids, valid: Ids, test: Ids, confidential: Mask | None = None) -> Graph:
-    """A graph of statements in the ids of `graph`; names that none of them uses are left out."""
+    """A graph of triples in the ids of `graph`; names that none of them uses are left out."""
     parts = (train, valid, test)
     entity, entities = _dense(graph.entities, [part[:, end] for part in parts for end in (0, 2)])
     relation, relations = _dense(graph.relations, [part[:, 1] for part in parts])
@@ -29,7 +29,7 @@ def regrouped(graph: Graph, train: Ids, valid: Ids, test: Ids, confidential: Mas
 
 
 def merged(graph: Graph) -> Graph:
-    """The same graph with every statement in train; what was valid or test has no mark."""
+    """The same graph with every triple in train; what was valid or test has no mark."""
     marks = None
     if graph.confidential is not None:
         marks = np.zeros(sum(map(len, graph.splits().values())), np.bool_)
@@ -38,7 +38,7 @@ def merged(graph: Graph) -> Graph:
 
 
 def in_name_order(graph: Graph) -> Graph:
-    """The same graph with ids in the order of names, which its statements have no influence on."""
+    """The same graph with ids in the order of names, which its triples have no influence on."""
     entity, entities = _sorted(graph.entities)
     relation, relations = _sorted(graph.relations)
     train, valid, test = (renumbered(part, entity, relation) for part in graph.splits().values())
@@ -46,7 +46,7 @@ def in_name_order(graph: Graph) -> Graph:
 
 
 def renumbered(triples: Ids, entity: Ids, relation: Ids) -> Ids:
-    """The statements `[m, 3]` with id i written as `entity[i]` or `relation[i]`."""
+    """The triples `[m, 3]` with id i written as `entity[i]` or `relation[i]`."""
     return np.stack((entity[triples[:, 0]], relation[triples[:, 1]], entity[triples[:, 2]]), axis=1)
 
 

@@ -48,7 +48,7 @@ def unify(
     names: bool = True,
     links: Mapping[Axis, Sequence[Link]] = MappingProxyType({}),
 ) -> Unified:
-    """The same graphs, ids and statements included, under names that say who is the same.
+    """The same graphs, ids and triples included, under names that say who is the same.
 
     `names`: whether equal names are the same thing to begin with; if not, links alone decide, and equal names
     can be joined by a link of a name with itself. A link without sites speaks of every pair of different

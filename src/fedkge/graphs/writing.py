@@ -18,13 +18,13 @@ from fedkge.graphs.rdf import entity_terms, relation_terms
 from fedkge.graphs.streams import created
 
 Format: TypeAlias = Literal["tsv", "nt"]
-CHUNK = 100_000  #: statements written at a time
+CHUNK = 100_000  #: triples written at a time
 DOCUMENTS = re.compile(r"\..*|(readme|license|licence|notice|attribution)(\..*)?|.*\.md", re.IGNORECASE)
 UNWRITABLE = re.compile("\ufeff.*|.*[\t\r\n].*", re.DOTALL)
 
 
 def write_graph(graph: Graph, folder: Path, format: Format = "tsv", compress: bool = False) -> None:
-    """Write the splits that have statements as `train.tsv`, `valid.nt.gz`, ... into a new or empty folder.
+    """Write the splits that have triples as `train.tsv`, `valid.nt.gz`, ... into a new or empty folder.
 
     TSV keeps marks of confidentiality in a fourth column; N-Triples cannot, and refuses a marked graph.
     """
@@ -52,7 +52,7 @@ def visible(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class _Form:
-    """How a statement is spelled: terms, what stands between them, what stands at the end."""
+    """How a triple is spelled: terms, what stands between them, what stands at the end."""
 
     entities: Callable[[Iterable[str]], list[str]]
     relations: Callable[[Iterable[str]], list[str]]
@@ -84,7 +84,7 @@ def _write(graph: Graph, stage: Path, folder: Path, format: Format, compress: bo
     if format == "nt" and marks is not None:
         if marks.any():
             raise DataError(
-                f"{folder}: N-Triples cannot mark {marks.sum():,} confidential statements; write tsv"
+                f"{folder}: N-Triples cannot mark {marks.sum():,} confidential triples; write tsv"
             )
         marks = None
     try:

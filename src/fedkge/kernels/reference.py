@@ -70,9 +70,9 @@ def accumulate_(gradient: Tensor, table: Tensor, part: Contribution) -> None:
 
 
 def squares(table: Tensor, part: Contribution) -> Tensor:
-    """The squared norm [b] of each statement's own gradient, repeated rows merged.
+    """The squared norm [b] of each triple's own gradient, repeated rows merged.
 
-    Statement i has row i of the queries and candidates, and where there are `ids` [b] the i-th of the values.
+    Triple i has row i of the queries and candidates, and where there are `ids` [b] the i-th of the values.
     A coordinate in which query and candidate are equal has no gradient; a backend may count it as if it had
     one, unless all are equal: what is clipped by the norm is then clipped a little more. What rounding can
     add to a gradient is counted in.
@@ -101,11 +101,11 @@ def cut(norms: Tensor, clip: Tensor | float) -> Tensor:
 def shares(
     squares: Tensor, losses: Tensor, clip: Tensor, there: Tensor, expected: float
 ) -> tuple[Tensor, Tensor]:
-    """What a private step multiplies its statements' gradients by [b], and the mean of their losses [1].
+    """What a private step multiplies its triples' gradients by [b], and the mean of their losses [1].
 
     Each norm, whose square is the sum of squares [tables, b], is cut to clip [1], and the sum of gradients
-    divided by the expected size of a batch. Statements from place there [1] on are padding and count nothing.
-    Losses that are not finite count nothing either: a training that ends for one tells of the statement.
+    divided by the expected size of a batch. Triples from place there [1] on are padding and count nothing.
+    Losses that are not finite count nothing either: a training that ends for one tells of the triple.
     """
     real = torch.arange(len(losses), device=losses.device) < there
     factors = torch.where(real, cut(squares.sum(0).sqrt(), clip), 0.0) / expected

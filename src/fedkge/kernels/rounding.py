@@ -1,4 +1,4 @@
-"""How much longer rounding can make a statement's gradient than it is in exact arithmetic.
+"""How much longer rounding can make a triple's gradient than it is in exact arithmetic.
 
 A row's part of a gradient is a sum over candidates. Its terms may cancel, their errors do not: the error is
 at most `relative` times the sum of the terms' lengths, and a norm that is to bound what is really added to a
@@ -19,7 +19,7 @@ def relative(table: Tensor, candidates: int) -> float:
 
 
 def lengths(part: Contribution) -> Tensor:
-    """The sum of the lengths of each statement's terms [b], of those that compare query and candidates."""
+    """The sum of the lengths of each triple's terms [b], of those that compare query and candidates."""
     query, width = part.query, part.query.shape[1]
     if part.kind is Similarity.DOT:
         reach = query.norm(dim=-1)

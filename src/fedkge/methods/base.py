@@ -111,7 +111,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Whose statements measure a member's tables, and where that site's rows are in them."""
+    """Whose triples measure a member's tables, and where that site's rows are in them."""
 
     graph: Graph
     entities: Ids | None = None  #: unset: all rows, in their order
@@ -138,7 +138,7 @@ class Companion:
 
     model: Model
     relations: bool = True  #: has a relation table of its own; else the two models share one
-    restart: bool = True  #: begins every round with a new optimiser
+    restart: bool = True  #: begins every round with a new optimizer
 
 
 class Method:
@@ -152,7 +152,7 @@ class Method:
     averages: ClassVar[bool] = False  #: the hub tells means: of two owners, each learns the other's row
     together: ClassVar[bool] = True  #: all sites stop at one round; else each by its own validation
     watches: ClassVar[tuple[str, ...]] = ()  #: views that are validated too; one that improves counts
-    restart: bool = False  #: begin every round with a new optimiser
+    restart: bool = False  #: begin every round with a new optimizer
 
     @property
     def shares(self) -> tuple[Axis, ...]:

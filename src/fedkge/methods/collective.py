@@ -19,7 +19,7 @@ class Collective(Method):
     of all sites); here the question of a site has the candidates and the filter that it has in every method.
     """
 
-    restart: bool = False  #: a new optimiser every round, as federated methods have it
+    restart: bool = False  #: a new optimizer every round, as federated methods have it
 
     def members(self, federation: Federation) -> Mapping[str, Member]:
         pooled = pool(federation)

@@ -37,7 +37,7 @@ class FedE(Method):
 
     averages: ClassVar[bool] = True
     share: Literal["entities", "relations", "both"] = "entities"  #: whose rows travel
-    restart: bool = True  #: a new optimiser every round, as the authors' code has it; false: moments are kept
+    restart: bool = True  #: a new optimizer every round, as the authors' code has it; false: moments are kept
     absent: Literal["out", "last"] = "out"  #: owners that did not answer: left out, or their last rows count
 
     @property

@@ -18,9 +18,9 @@ from fedkge.training import Batch, Trainer
 @METHODS.register("fedkd")
 @dataclass(frozen=True)
 class FedKD(FedEP):
-    """Loss of a statement: `L + H + (KL(l, h) + KL(h, l)) / (L + H)`, L and H the losses of the two models.
+    """Loss of a triple: `L + H + (KL(l, h) + KL(h, l)) / (L + H)`, L and H the losses of the two models.
 
-    l and h are softmaxes over the scores of the statement and its negatives. Each model has its own tables,
+    l and h are softmaxes over the scores of the triple and its negatives. Each model has its own tables,
     relations too; only the small one's shared rows travel. Measured is the large model; the small one is
     reported beside it (`test_small`). The paper does not say what is differentiated: here neither the teacher
     nor the denominator is.

@@ -25,9 +25,9 @@ LEAST = 1e-3  #: a gain of the validation MRR that counts late in a run
 @METHODS.register("fedlu")
 @dataclass(frozen=True)
 class FedLU(FedEP):
-    """Loss of a statement: `L_loc + L_glo + mu (KL(P_glo || P_loc) + KL(P_loc || P_glo))` (Eqs. 7 to 11).
+    """Loss of a triple: `L_loc + L_glo + mu (KL(P_glo || P_loc) + KL(P_loc || P_glo))` (Eqs. 7 to 11).
 
-    P is the softmax over the scores of the statement and its negatives, a teacher is taken as constant, so
+    P is the softmax over the scores of the triple and its negatives, a teacher is taken as constant, so
     the first divergence moves the local rows alone and the second the global ones. Both tables score with one
     relation table, which learns by the scores of both; in the paper and its code by the local ones alone,
     which the global rows then follow badly (docs/methods.md has figures). The hub averages the shared rows of
@@ -39,7 +39,7 @@ class FedLU(FedEP):
     sites together validate best. A run goes on while local or global improve.
 
     Deviations from the authors' code. Both tables take their step from the scores before either; the code
-    lets the global one, and the relations that it scores with, follow the local step. A statement's
+    lets the global one, and the relations that it scores with, follow the local step. A triple's
     subsampling weight holds for its divergence too, as Eq. 11 sums them; the code weighs the loss alone.
     Entities of one site alone do not travel. The code keeps each site's tables at that site's own best round.
     Eq. 7 lacks the 1/2 that L has here and in the code: mu = 1 is what it says with the paper's mu of 2.
@@ -51,7 +51,7 @@ class FedLU(FedEP):
     when: Literal["always", "plateau"] = "always"  #: plateau: each way from the first stall on, as the code
     wait: int = 20  #: with plateau: a gain of at most 0.001 from this round on sets the global table learning
     relations: Literal["both", "local"] = "both"  #: by whose scores the relation table learns
-    restart: bool = False  #: a new optimiser for the local table and the relations every round
+    restart: bool = False  #: a new optimizer for the local table and the relations every round
     restart_global: bool = True  #: and for the global table
     aggregate: bool = True  #: the hub's rows are sent at every validation, to be measured in the end
 

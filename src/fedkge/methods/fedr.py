@@ -15,7 +15,7 @@ class FedR(FedE):
     """Relations are few and say less: small messages, and no entity row to look at.
 
     Needs relations that several sites use. Where sites have none in common (the R and C partitions of
-    FB15k-237) nothing travels, and FedR is `single` with a new optimiser every round.
+    FB15k-237) nothing travels, and FedR is `single` with a new optimizer every round.
     """
 
     share: Literal["entities", "relations", "both"] = "relations"  #: whose rows travel

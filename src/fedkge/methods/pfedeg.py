@@ -55,7 +55,7 @@ class PFedEG(Method):
     p: float = 0.7  #: weight of what the hub says in a site's knowledge; 0: the site's own rows
     beta: float = 0.003  #: strength of the pull towards the knowledge; 0: none, the paper's _Init
     initialise: bool = True  #: rounds begin at the knowledge; false: at the site's own rows, the paper's _Reg
-    restart: bool = True  #: a new optimiser every round, as FedE has it; the paper does not say
+    restart: bool = True  #: a new optimizer every round, as FedE has it; the paper does not say
 
     def __post_init__(self) -> None:
         if not 0 <= self.p <= 1:

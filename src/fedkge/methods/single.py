@@ -14,4 +14,4 @@ class Single(Method):
     """Nothing is exchanged; each site trains until its own validation says stop."""
 
     together: ClassVar[bool] = False
-    restart: bool = False  #: a new optimiser every round, as federated methods have it
+    restart: bool = False  #: a new optimizer every round, as federated methods have it

@@ -23,7 +23,7 @@ MODELS: Registry[Model] = Registry("model", "fedkge.models")
 
 
 class Side(StrEnum):
-    """Which end of a statement is asked for; the other end is the anchor."""
+    """Which end of a triple is asked for; the other end is the anchor."""
 
     HEAD = "head"
     TAIL = "tail"
@@ -37,7 +37,7 @@ class Model(ABC):
     named block of its row, so that what moves rows never asks which model they belong to.
     """
 
-    untrained: ClassVar[frozenset[str]] = frozenset()  #: blocks that are read off statements, once
+    untrained: ClassVar[frozenset[str]] = frozenset()  #: blocks that are read off triples, once
     dim: int = 128  #: numbers per vector; complex numbers in complex models
 
     def __post_init__(self) -> None:
@@ -105,7 +105,7 @@ class Model(ABC):
         """The first rows, from numbers in [0, 1) `[n, width]`."""
 
     def observe(self, relations: Tensor, triples: Tensor) -> None:  # noqa: B027 - most read nothing
-        """Write what the model reads off the training statements into the relation table, in place."""
+        """Write what the model reads off the training triples into the relation table, in place."""
 
     def constrain(self, rows: Tensor, axis: Axis) -> Tensor | None:
         """The nearest rows that the model allows; None when it allows all."""

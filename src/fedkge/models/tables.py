@@ -160,7 +160,7 @@ class Tables:
 
     @torch.no_grad()
     def score(self, triples: Tensor) -> Tensor:
-        """Scores of `[..., 3]` statements."""
+        """Scores of `[..., 3]` triples."""
         h, r, t = triples.unbind(-1)
         return self.model.score(self.entities[h], self.relations[r], self.entities[t])
 

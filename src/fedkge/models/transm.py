@@ -19,7 +19,7 @@ from fedkge.models.base import MODELS, Distance, Side, norm_similarity
 class TransM(Distance):
     """`margin - w_r |h + r - t|`, `w_r = 1 / log(heads per tail + tails per head)` (Eq. 3).
 
-    The weight is the last block of a relation's row, read off the training statements and not trained;
+    The weight is the last block of a relation's row, read off the training triples and not trained;
     a one-to-one relation weighs 1 / log 2, the most.
     """
 
@@ -53,9 +53,9 @@ class TransM(Distance):
 
     def observe(self, relations: Tensor, triples: Tensor) -> None:
         h, r, t = triples.unbind(-1)
-        statements = torch.bincount(r, minlength=len(relations)).clamp_min(1).to(relations.dtype)
+        counts = torch.bincount(r, minlength=len(relations)).clamp_min(1).to(relations.dtype)
         tails_per_head, heads_per_tail = (
-            statements / torch.bincount(_distinct(r, end), minlength=len(relations)).clamp_min(1)
+            counts / torch.bincount(_distinct(r, end), minlength=len(relations)).clamp_min(1)
             for end in (h, t)
         )
         weight = 1 / torch.log((tails_per_head + heads_per_tail).clamp_min(2.0))

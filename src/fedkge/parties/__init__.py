@@ -1,4 +1,4 @@
-"""Who plays a method: a hub and its sites. They receive envelopes and return envelopes, and do no I/O."""
+"""Who plays a method: a hub and its sites. They receive messages and return messages, and do no I/O."""
 
 from fedkge.parties.base import Participation, Party, Plan
 from fedkge.parties.hub import HubParty

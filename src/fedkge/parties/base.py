@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from fedkge.errors import ConfigError
-from fedkge.exchange.rows import Envelope
+from fedkge.exchange.rows import Message
 from fedkge.exchange.select import share
 from fedkge.randomness import generator
 from fedkge.training import Stopping
 
 
 class Party(Protocol):
-    """Someone who answers envelopes. No sockets, threads or clocks: a runtime has those."""
+    """Someone who answers messages. No sockets, threads or clocks: a runtime has those."""
 
     id: str
 
-    def open(self) -> list[Envelope]:
+    def open(self) -> list[Message]:
         """What is said first."""
 
-    def receive(self, envelope: Envelope) -> list[Envelope]:
+    def receive(self, message: Message) -> list[Message]:
         """The answers to a message."""
 
-    def expire(self, round: int) -> list[Envelope]:
+    def expire(self, round: int) -> list[Message]:
         """What is said when the time for a round's answers is up."""
 
 

@@ -11,7 +11,7 @@ from fedkge.errors import DataError, FedkgeError
 from fedkge.exchange.channel import checked
 from fedkge.exchange.codec import Codec
 from fedkge.exchange.line import Line, line, turn
-from fedkge.exchange.rows import HUB, Envelope, Rows, Update, named, under, update_under
+from fedkge.exchange.rows import HUB, Message, Rows, Update, named, under, update_under
 from fedkge.exchange.select import Selection
 from fedkge.graphs.graph import Axis
 from fedkge.methods import Hub, Method
@@ -65,20 +65,20 @@ class HubParty:
 
     # Messages
 
-    def open(self) -> list[Envelope]:
+    def open(self) -> list[Message]:
         return []
 
-    def receive(self, envelope: Envelope) -> list[Envelope]:
-        if envelope.sender not in self.sites:
-            raise FedkgeError(f"hub: a message from {envelope.sender!r}, which is no site of this federation")
+    def receive(self, message: Message) -> list[Message]:
+        if message.sender not in self.sites:
+            raise FedkgeError(f"hub: a message from {message.sender!r}, which is no site of this federation")
         kinds = {"join": self._join, "upload": self._upload, "metrics": self._metrics}
-        if envelope.kind not in kinds:
-            raise FedkgeError(f"hub: a message of unknown kind {envelope.kind!r} from {envelope.sender}")
-        if envelope.kind != "join" and self.phase == "join":
-            return self._refuse(envelope.sender, envelope.round, "speaks before everyone has joined")
-        return kinds[envelope.kind](envelope)
+        if message.kind not in kinds:
+            raise FedkgeError(f"hub: a message of unknown kind {message.kind!r} from {message.sender}")
+        if message.kind != "join" and self.phase == "join":
+            return self._refuse(message.sender, message.round, "speaks before everyone has joined")
+        return kinds[message.kind](message)
 
-    def expire(self, round: int) -> list[Envelope]:
+    def expire(self, round: int) -> list[Message]:
         """Time is up: without a quorum the answers are left out; who has not measured is passed over."""
         if round != self.round or self.phase not in ("train", "measure"):
             return []
@@ -86,17 +86,17 @@ class HubParty:
             return self._validated()
         return self._close() if len(self._inbox) >= self._needed else self._give_up()
 
-    def _join(self, envelope: Envelope) -> list[Envelope]:
-        site = envelope.sender
+    def _join(self, message: Message) -> list[Message]:
+        site = message.sender
         expected = {f"{axis}.ids" for axis in self.method.shares}
-        if envelope.body.keys() != expected:
-            found = sorted(envelope.body)
+        if message.body.keys() != expected:
+            found = sorted(message.body)
             raise DataError(f"{site} joins with {found}, expected {sorted(expected)}; another method?")
         if self.phase != "join":
-            return self._refuse(site, envelope.round, "joins a federation that has begun")
-        self.hub.ids[site] = checked({axis: envelope.body[f"{axis}.ids"] for axis in self.method.shares})
+            return self._refuse(site, message.round, "joins a federation that has begun")
+        self.hub.ids[site] = checked({axis: message.body[f"{axis}.ids"] for axis in self.method.shares})
         if self.method.counts:
-            self.hub.totals[site] = totals(site, envelope.note, self.hub.ids[site])
+            self.hub.totals[site] = totals(site, message.note, self.hub.ids[site])
         if len(self.hub.ids) < len(self.sites):
             return []
         self.hub.number(self.method.shares)
@@ -106,24 +106,24 @@ class HubParty:
             self.lines[name].load(self._memories.pop(name, {}))
         return self._measure() if self.plan.first and not self.validation.begun else self._advance()
 
-    def _upload(self, envelope: Envelope) -> list[Envelope]:
-        site, asked = envelope.sender, turn("train", envelope.round)
-        if envelope.round > self.round:
-            return self._refuse(site, envelope.round, "answers a round that has not begun")
+    def _upload(self, message: Message) -> list[Message]:
+        site, asked = message.sender, turn("train", message.round)
+        if message.round > self.round:
+            return self._refuse(site, message.round, "answers a round that has not begun")
         try:
-            update = self.lines[site].decode(envelope.body, asked)
-            self.selection.check(update, self.hub.ids[site], envelope.round)
+            update = self.lines[site].decode(message.body, asked)
+            self.selection.check(update, self.hub.ids[site], message.round)
         except DataError as error:
-            return self._refuse(site, envelope.round, str(error))
-        if envelope.round != self.round or self.phase != "train":
-            return self._arrived_late(site, envelope.round, update)
+            return self._refuse(site, message.round, str(error))
+        if message.round != self.round or self.phase != "train":
+            return self._arrived_late(site, message.round, update)
         if site not in self._asked or site in self._inbox:
-            return self._refuse(site, envelope.round, "answers nothing that was asked")
+            return self._refuse(site, message.round, "answers nothing that was asked")
         self._inbox[site] = update
         self.lines[site].answered(asked)
         return self._close_if_due()
 
-    def _refuse(self, site: str, round: int, why: str) -> list[Envelope]:
+    def _refuse(self, site: str, round: int, why: str) -> list[Message]:
         self.events.append({"event": "refused", "site": site, "round": round, "why": why})
         waits = round == self.round and self.phase == "train" and site in self._asked
         if not waits or site in self._inbox:
@@ -131,7 +131,7 @@ class HubParty:
         self._refused[site], self.taken[site] = why, 0
         return self._close_if_due()
 
-    def _arrived_late(self, site: str, round: int, update: Update) -> list[Envelope]:
+    def _arrived_late(self, site: str, round: int, update: Update) -> list[Message]:
         used = self.participation.late == "use"
         self.news[site] = round if used else 0
         if used:
@@ -141,12 +141,12 @@ class HubParty:
 
     # Rounds
 
-    def _advance(self) -> list[Envelope]:
+    def _advance(self) -> list[Message]:
         """The next round, and the end for those who have finished."""
         self._began = self._plain()
         over = self.round >= self.plan.rounds
         out = [self._stop(site) for site in self._active if over or self.validation.finished(site)]
-        self.stopped |= {envelope.recipient for envelope in out}
+        self.stopped |= {message.recipient for message in out}
         if not self._active:
             self.phase = "done"
             return out
@@ -155,7 +155,7 @@ class HubParty:
         self._inbox, self._refused = {}, {}
         return out + [self._ask(site, "train") for site in self._asked]
 
-    def _ask(self, site: str, kind: str) -> Envelope:
+    def _ask(self, site: str, kind: str) -> Message:
         note = self._note(site)
         if site in self.holds:
             update: Update = {}
@@ -167,7 +167,7 @@ class HubParty:
         if kind == "train" and self.method.dials:
             note["dials"] = dict(self.method.dialled(self.hub, site))
         body = self.lines[site].encode(update, turn(kind, self.round))
-        return Envelope(HUB, site, kind, self.round, body, note)
+        return Message(HUB, site, kind, self.round, body, note)
 
     def _is_news(self, rows: Rows) -> bool:
         """Means of what others sent are of the round just closed: after a void one, they were told before."""
@@ -178,8 +178,8 @@ class HubParty:
         at = self.selection.down(rows, len(self.hub.ids[site][axis]), tie)
         return rows if at is None else rows[at]
 
-    def _stop(self, site: str) -> Envelope:
-        return Envelope(HUB, site, "stop", self.round, note=self._note(site))
+    def _stop(self, site: str) -> Message:
+        return Message(HUB, site, "stop", self.round, note=self._note(site))
 
     def _note(self, site: str) -> dict[str, Any]:
         """What the site is told about its last upload, and about what it measured last; once."""
@@ -192,7 +192,7 @@ class HubParty:
     def _needed(self) -> int:
         return self.participation.needed(len(self._asked))
 
-    def _close_if_due(self) -> list[Envelope]:
+    def _close_if_due(self) -> list[Message]:
         """At the quorum, or when everyone asked has been heard: refused answers leave the others alone."""
         if len(self._inbox) >= self._needed:
             return self._close()
@@ -200,7 +200,7 @@ class HubParty:
             return []
         return self._close() if self._inbox else self._give_up()
 
-    def _close(self) -> list[Envelope]:
+    def _close(self) -> list[Message]:
         self.void = 0
         self.taken |= self.news | dict.fromkeys(self._inbox, self.round)
         self.news = {}
@@ -209,7 +209,7 @@ class HubParty:
         self._late, self.holds = {}, set()
         return self._closed()
 
-    def _give_up(self) -> list[Envelope]:
+    def _give_up(self) -> list[Message]:
         self.void += 1
         if self.void >= VOID:
             refused = "; ".join(f"{site} was refused: {why}" for site, why in list(self._refused.items())[:3])
@@ -222,7 +222,7 @@ class HubParty:
         self.news = {}
         return self._closed()
 
-    def _closed(self) -> list[Envelope]:
+    def _closed(self) -> list[Message]:
         self.events.append(
             {
                 "event": "round",
@@ -237,26 +237,26 @@ class HubParty:
 
     # Validation
 
-    def _measure(self) -> list[Envelope]:
+    def _measure(self) -> list[Message]:
         """Have everyone measure; before the first round the hub has nothing to tell."""
         self.phase = "measure"
         self.validation.begin()
         if self.round == 0 or not self.method.measures_answer:
-            return [Envelope(HUB, s, "measure", self.round, note=self._note(s)) for s in self._active]
+            return [Message(HUB, s, "measure", self.round, note=self._note(s)) for s in self._active]
         out = [self._ask(site, "measure") for site in self._active]
         self.holds = set(self._active)
         return out
 
-    def _metrics(self, envelope: Envelope) -> list[Envelope]:
-        if envelope.round != self.round or self.phase != "measure" or envelope.sender in self.stopped:
+    def _metrics(self, message: Message) -> list[Message]:
+        if message.round != self.round or self.phase != "measure" or message.sender in self.stopped:
             return []
-        if self.validation.hear(envelope.sender, envelope.note):
-            self.lines[envelope.sender].answered(turn("measure", envelope.round))
+        if self.validation.hear(message.sender, message.note):
+            self.lines[message.sender].answered(turn("measure", message.round))
         else:
-            self._refuse(envelope.sender, envelope.round, "metrics that are none")
+            self._refuse(message.sender, message.round, "metrics that are none")
         return self._validated() if len(self.validation.heard) == len(self._active) else []
 
-    def _validated(self) -> list[Envelope]:
+    def _validated(self) -> list[Message]:
         mrr, views = self.validation.judge(self.round)
         if self.validation.measured:
             self.method.validated(self.hub, self.round, mrr, views)

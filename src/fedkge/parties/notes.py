@@ -25,7 +25,7 @@ def totals(site: str, note: Mapping[str, Any], ids: Mapping[Axis, Tensor]) -> di
 
 
 def are_by_site(found: Any) -> TypeGuard[Mapping[str, Any]]:
-    """Whether something that a site sent is metrics, by whose statements."""
+    """Whether something that a site sent is metrics, by whose triples."""
     return isinstance(found, Mapping) and bool(found) and all(map(are_metrics, found.values()))
 
 

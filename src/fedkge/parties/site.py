@@ -12,13 +12,13 @@ from torch import Tensor
 from fedkge.errors import FedkgeError
 from fedkge.exchange.codec import Codec
 from fedkge.exchange.line import line, turn
-from fedkge.exchange.rows import HUB, Envelope, Update, named, under, update_under
+from fedkge.exchange.rows import HUB, Message, Update, named, under, update_under
 from fedkge.exchange.select import Choice, Selection
 from fedkge.methods import Method, Site
 from fedkge.models import Tables
 from fedkge.training.stopping import OWN
 
-Metrics: TypeAlias = Mapping[str, Mapping[str, float]]  #: by whose statements they are: metric -> value
+Metrics: TypeAlias = Mapping[str, Mapping[str, float]]  #: by whose triples they are: metric -> value
 
 
 class SiteParty:
@@ -49,52 +49,52 @@ class SiteParty:
         method.prepare(site)
         self.choice = Choice(selection, method.publish(site))
 
-    def open(self) -> list[Envelope]:
+    def open(self) -> list[Message]:
         """Announce which rows the site shares, and where these count how many it has; no value leaves it."""
         ids = {f"{axis}.ids": ids for axis, ids in self.announced.items()}
         totals = {str(axis): len(self.site.traded.table(axis)) for axis in self.announced}
         note = {"totals": totals} if self.method.counts else {}
-        return [Envelope(self.id, HUB, "join", 0, ids, note)]
+        return [Message(self.id, HUB, "join", 0, ids, note)]
 
-    def receive(self, envelope: Envelope) -> list[Envelope]:
-        if envelope.kind == "train":
-            self.begin(envelope)
-            self.fit(envelope.round)
-            return [self.finish(envelope.round)]
-        self._heed(envelope.note)
-        if envelope.kind == "measure":
-            self.held = self._answer(envelope)
-            return [Envelope(self.id, HUB, "metrics", envelope.round, note=self._measure())]
-        if envelope.kind == "stop":
+    def receive(self, message: Message) -> list[Message]:
+        if message.kind == "train":
+            self.begin(message)
+            self.fit(message.round)
+            return [self.finish(message.round)]
+        self._heed(message.note)
+        if message.kind == "measure":
+            self.held = self._answer(message)
+            return [Message(self.id, HUB, "metrics", message.round, note=self._measure())]
+        if message.kind == "stop":
             return []
-        raise FedkgeError(f"{self.id}: a message of unknown kind {envelope.kind!r} from {envelope.sender}")
+        raise FedkgeError(f"{self.id}: a message of unknown kind {message.kind!r} from {message.sender}")
 
-    def expire(self, round: int) -> list[Envelope]:
+    def expire(self, round: int) -> list[Message]:
         return []
 
-    def begin(self, envelope: Envelope) -> None:
+    def begin(self, message: Message) -> None:
         """Adopt what came now, or what came to be measured."""
-        self._heed(envelope.note)
-        self._dial(envelope.note.get("dials", {}))
-        self.method.adopt(self.site, self._answer(envelope))
+        self._heed(message.note)
+        self._dial(message.note.get("dials", {}))
+        self.method.adopt(self.site, self._answer(message))
         self.held = {}
 
-    def finish(self, round: int) -> Envelope:
+    def finish(self, round: int) -> Message:
         self.uploaded = round
         update = self.choice.up(self.method.publish(self.site), round)
         body = self.line.encode(update, turn("train", round))
-        return Envelope(self.id, HUB, "upload", round, body)
+        return Message(self.id, HUB, "upload", round, body)
 
     def views(self) -> Mapping[str, Tables]:
         """What else is measured of what was kept, by name."""
         kept = replace(self.site, tables=self.best)
         return {name: self.method.view(name, kept, self.told) for name in self.method.views}
 
-    def _answer(self, envelope: Envelope) -> Update:
+    def _answer(self, message: Message) -> Update:
         """What the hub says now, if anything; or what it said before, where it says so."""
-        if envelope.note.get("held"):
+        if message.note.get("held"):
             return self.held
-        return self.line.decode(envelope.body, turn(envelope.kind, envelope.round))
+        return self.line.decode(message.body, turn(message.kind, message.round))
 
     def _measure(self) -> dict[str, Any]:
         note: dict[str, Any] = {"metrics": self.measure(self.method.measured(self.site, self.held))}

@@ -1,4 +1,4 @@
-"""What sites have measured on their validation statements: whose best it is, and when to stop."""
+"""What sites have measured on their validation triples: whose best it is, and when to stop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Validation:
         own = {name: deepcopy(stopping) for name in sites}
         self.stopping = {TOGETHER: deepcopy(stopping)} if self.together else own
         self.keeping = own if each else self.stopping  # whose best is kept
-        self.metrics: dict[str, dict[str, Any]] = {}  # site -> whose statements -> metrics, the latest
+        self.metrics: dict[str, dict[str, Any]] = {}  # site -> whose triples -> metrics, the latest
         self.views: dict[str, dict[str, Any]] = {view: {} for view in method.watches}  # the same of each
         self.best: dict[str, set[str]] = {}  # what a site measured last that is its best; it is not told yet
         self.heard: set[str] = set()
@@ -70,7 +70,7 @@ class Validation:
         return mrr_of(self.metrics, sites), {view: mrr_of(found, sites) for view, found in self.views.items()}
 
     def latest(self) -> dict[str, Any]:
-        """By whose statements, of the sites that measured now."""
+        """By whose triples, of the sites that measured now."""
         return {view: m for site in sorted(self.measured) for view, m in self.metrics[site].items()}
 
     def finished(self, site: str) -> bool:

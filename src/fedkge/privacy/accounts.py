@@ -24,7 +24,7 @@ class Account:
     delta: float
     accountant: str  #: its name
     releases: tuple[Release, ...]  #: equal ones together
-    statements: int = 1  #: confidential ones that the site has, at least
+    triples: int = 1  #: confidential ones that the site has, at least
 
     @property
     def unit(self) -> str:
@@ -73,7 +73,7 @@ def accountant_for(entries: Iterable[Entry]) -> str:
 def accounts(entries: Sequence[Entry], delta: float, accountant: str | None = None) -> list[Account]:
     """An account per site, in the order of their first entries, which may come from several ledgers.
 
-    Where a guarantee follows, a δ of one in the confidential statements or more is an error.
+    Where a guarantee follows, a δ of one in the confidential triples or more is an error.
     """
     name = accountant or accountant_for(entries)
     sites: dict[str, list[Entry]] = {}
@@ -83,11 +83,11 @@ def accounts(entries: Sequence[Entry], delta: float, accountant: str | None = No
 
 
 def _account(site: str, entries: Sequence[Entry], delta: float, accountant: str) -> Account:
-    releases, statements = [entry.release for entry in entries], max(entry.least for entry in entries)
+    releases, triples = [entry.release for entry in entries], max(entry.least for entry in entries)
     epsilon = ACCOUNTANTS[accountant]().epsilon(releases, delta)
     if not any(release.flaws for release in releases):
-        check_share(delta, site, statements)
-    return Account(site, epsilon, delta, accountant, merged(releases), statements)
+        check_share(delta, site, triples)
+    return Account(site, epsilon, delta, accountant, merged(releases), triples)
 
 
 def merged(releases: Iterable[Release]) -> tuple[Release, ...]:

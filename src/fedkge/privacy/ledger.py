@@ -25,7 +25,7 @@ class Entry:
     epoch: int  #: of the site, from 1; 0 before training
     release: Release
     first: int  #: number of the first application, counted per site from 0 and over resumed runs
-    statements: int | None = None  #: confidential ones that the site has, which is public; None: not said
+    triples: int | None = None  #: confidential ones that the site has, which is public; None: not said
 
     @property
     def numbers(self) -> range:
@@ -33,9 +33,9 @@ class Entry:
 
     @property
     def least(self) -> int:
-        """Confidential statements that there are, or if it is not said at least: a batch is of 1 or more."""
-        if self.statements is not None:
-            return self.statements
+        """Confidential triples that there are, or if it is not said at least: a batch is of 1 or more."""
+        if self.triples is not None:
+            return self.triples
         sampling = self.release.sampling
         return int(1 / sampling.rate) if isinstance(sampling, Batches) else 1
 
@@ -58,14 +58,14 @@ class Ledger:
             self._entries.append(entry)
             self._heads.append(digest)
 
-    def record(self, site: str, epoch: int, release: Release, statements: int | None = None) -> Entry:
+    def record(self, site: str, epoch: int, release: Release, triples: int | None = None) -> Entry:
         """Write down a release that is about to be made; when this returns, the disk has it.
 
         The entry's numbers are given out once: noise computed from them and a site's key is never used twice.
         """
-        entry = Entry(site, epoch, release, self.count(site), statements)
+        entry = Entry(site, epoch, release, self.count(site), triples)
         line = json.dumps(
-            {"site": site, "epoch": epoch, "first": entry.first, "statements": statements}
+            {"site": site, "epoch": epoch, "first": entry.first, "triples": triples}
             | release.plain()
             | {"time": round(time.time(), 3), "after": self.head}
         ).encode()
@@ -195,14 +195,14 @@ def _plain(line: bytes) -> dict[str, Any] | None:
 def _entry(plain: dict[str, Any]) -> Entry:
     kinds = {"site": str, "epoch": int, "first": int}
     own = {name: plain.pop(name, None) for name in kinds}
-    statements = plain.pop("statements", None)
+    triples = plain.pop("triples", None)
     plain.pop("time", None)
     for name, kind in kinds.items():
         if not isinstance(own[name], kind):
             raise ConfigError(f"{name}: expected {kind.__name__}, got {own[name]!r}")
-    if statements is not None and not (isinstance(statements, int) and statements > 0):
-        raise ConfigError(f"statements: expected a number above 0, got {statements!r}")
-    return Entry(release=Release.read(plain), statements=statements, **own)
+    if triples is not None and not (isinstance(triples, int) and triples > 0):
+        raise ConfigError(f"triples: expected a number above 0, got {triples!r}")
+    return Entry(release=Release.read(plain), triples=triples, **own)
 
 
 def _digest(line: bytes) -> str:

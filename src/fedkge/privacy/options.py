@@ -1,4 +1,4 @@
-"""How a site protects its confidential statements: the options."""
+"""How a site protects its confidential triples: the options."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ SHORTEST = 1e-9  #: clip: squares of shorter norms leave the range of float32
 
 @dataclass(frozen=True)
 class Privacy:
-    """Differentially private training on confidential statements.
+    """Differentially private training on confidential triples.
 
     `strict` has a proven guarantee; `paper` is DPKGE as published, which has none; `fulldp` takes all
-    statements for confidential; `u-only` trains on the unrestricted alone, and needs no noise. Unset options
+    triples for confidential; `u-only` trains on the unrestricted alone, and needs no noise. Unset options
     take the values of their mode, so that a run's configuration is complete.
     """
 
-    mode: Literal["off", "strict", "paper", "fulldp", "u-only"] = "off"  #: off: no statement is protected
+    mode: Literal["off", "strict", "paper", "fulldp", "u-only"] = "off"  #: off: no triple is protected
     epsilon: float | None = None  #: budget; without `noise` it also decides the noise
-    delta: float | None = None  #: at which ε is meant; well below 1 / confidential statements
+    delta: float | None = None  #: at which ε is meant; well below 1 / confidential triples
     noise: float | None = None  #: noise multiplier; unset: the least that keeps the plan within epsilon
-    clip: float | None = None  #: norm to which a statement's gradient is cut; unset: 1, or the percentile
+    clip: float | None = None  #: norm to which a triple's gradient is cut; unset: 1, or the percentile
     percentile: float | None = None  #: paper: clip at this percentile of private gradient norms; unset: 20
     accountant: str | None = None  #: pld, rdp or rdp-paper; unset: pld, by the paper's rules rdp-paper
-    batch_size: int | None = None  #: confidential statements of a step, in the mean; unset: as the trainer's
-    lr: float | None = None  #: of confidential steps, whose optimiser is their own; unset: the trainer's
+    batch_size: int | None = None  #: confidential triples of a step, in the mean; unset: as the trainer's
+    lr: float | None = None  #: of confidential steps, whose optimizer is their own; unset: the trainer's
     rules: Literal["strict", "paper"] | None = None  #: of fulldp; unset: strict. Other modes have their own
 
     def __post_init__(self) -> None:
@@ -72,9 +72,7 @@ class Privacy:
         if self.epsilon is None and self.noise is None:
             raise ConfigError("epsilon, noise: expected a target epsilon, a noise multiplier, or both")
         if self.delta is None:
-            raise ConfigError(
-                "delta: expected a number well below 1 / the confidential statements, as in 1e-6"
-            )
+            raise ConfigError("delta: expected a number well below 1 / the confidential triples, as in 1e-6")
         check_delta(self.delta)
 
     def _check_rules(self) -> None:
@@ -82,7 +80,7 @@ class Privacy:
             raise ConfigError(f"rules: {self.mode!r} has its own; only 'fulldp' can choose")
         if self.lr is not None and self._rules() == "paper":
             raise ConfigError(
-                "lr: by the paper's rules all steps have one optimiser; expected trainer.lr alone"
+                "lr: by the paper's rules all steps have one optimizer; expected trainer.lr alone"
             )
         if self.percentile is not None and self.clip is not None:
             raise ConfigError("clip, percentile: expected one of the two")
@@ -108,7 +106,7 @@ class Privacy:
 
     @property
     def noisy(self) -> bool:
-        """Whether confidential statements are trained on, with noise."""
+        """Whether confidential triples are trained on, with noise."""
         return self.mode in ("strict", "paper", "fulldp")
 
     @property
@@ -117,7 +115,7 @@ class Privacy:
         return self.noisy and self.rules == "strict"
 
     def release(self, noise: float, rate: float, count: int) -> Release:
-        """`count` steps on batches of `rate` of the confidential statements, as this mode makes them."""
+        """`count` steps on batches of `rate` of the confidential triples, as this mode makes them."""
         if self.rules == "paper":
             return Release(TouchedRows(noise, self.percentile), Shuffled(rate), count)
         return Release(Gaussian(noise), Poisson(rate), count)
@@ -140,8 +138,8 @@ class Privacy:
         assert self.budget is not None, "without noise there is a target"
         return self.budget.noise(lambda noise: [self.release(noise, rate, steps)])
 
-    def check_statements(self, site: str, confidential: int) -> None:
-        """δ allows publishing that share of the statements: strict mode wants it far below one of them."""
+    def check_triples(self, site: str, confidential: int) -> None:
+        """δ allows publishing that share of the triples: strict mode wants it far below one of them."""
         if not self.strict or self.delta is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""What leaves a site and depends on confidential statements: data, whose cost is asked later."""
+"""What leaves a site and depends on confidential triples: data, whose cost is asked later."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fedkge.registry import Registry
 
 @dataclass(frozen=True)
 class Mechanism:
-    """How a sum over statements was blurred before it left.
+    """How a sum over triples was blurred before it left.
 
-    One statement, with all its negatives, moves the sum by at most 1 (after scaling by the clipping norm).
+    One triple, with all its negatives, moves the sum by at most 1 (after scaling by the clipping norm).
     """
 
-    noise: float  #: the noise multiplier: standard deviation over what one statement can move; 0: none
+    noise: float  #: the noise multiplier: standard deviation over what one triple can move; 0: none
 
     def __post_init__(self) -> None:
         if not 0 <= self.noise < inf:
@@ -37,7 +37,7 @@ MECHANISMS: Registry[Mechanism] = Registry("mechanism", "fedkge.privacy")
 @MECHANISMS.register("gaussian")
 @dataclass(frozen=True)
 class Gaussian(Mechanism):
-    """Independent Gaussian noise on every number that a statement could have moved."""
+    """Independent Gaussian noise on every number that a triple could have moved."""
 
     def __str__(self) -> str:
         return f"Gaussian noise {self.noise:.4g} on every row"
@@ -66,7 +66,7 @@ class TouchedRows(Mechanism):
 
 @dataclass(frozen=True)
 class Sampling:
-    """Which statements a sum is over."""
+    """Which triples a sum is over."""
 
     flaw: ClassVar[str] = ""  #: why no guarantee follows; empty when one does
 
@@ -76,9 +76,9 @@ SAMPLINGS: Registry[Sampling] = Registry("sampling", "fedkge.privacy")
 
 @dataclass(frozen=True)
 class Batches(Sampling):
-    """A part of the statements."""
+    """A part of the triples."""
 
-    rate: float  #: the share of the confidential statements in a batch, in the mean
+    rate: float  #: the share of the confidential triples in a batch, in the mean
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
@@ -88,7 +88,7 @@ class Batches(Sampling):
 @SAMPLINGS.register("poisson")
 @dataclass(frozen=True)
 class Poisson(Batches):
-    """Each statement is in a batch with probability `rate`, independently, by secret randomness."""
+    """Each triple is in a batch with probability `rate`, independently, by secret randomness."""
 
     def __str__(self) -> str:
         return f"Poisson, rate {self.rate:.3g}"
@@ -108,7 +108,7 @@ class Shuffled(Batches):
 @SAMPLINGS.register("everything")
 @dataclass(frozen=True)
 class Everything(Sampling):
-    """All statements, every time: nothing is gained by sampling."""
+    """All triples, every time: nothing is gained by sampling."""
 
     def __str__(self) -> str:
         return "none"
@@ -122,7 +122,7 @@ class Release:
     sampling: Sampling
     count: int = 1
     purpose: Literal["training", "upload"] = "training"  #: a gradient step, or numbers sent beside the rows
-    unit: Literal["statement"] = "statement"  #: what is protected: one confidential statement
+    unit: Literal["triple"] = "triple"  #: what is protected: one confidential triple
     neighbours: Literal["zero-out-one"] = "zero-out-one"  #: graphs that must look alike
 
     def __post_init__(self) -> None:

@@ -25,15 +25,15 @@ class _Known:
 
 
 class Spending:
-    """What one site spends, which has so many confidential statements (None: not said).
+    """What one site spends, which has so many confidential triples (None: not said).
 
     Without a budget everything is recorded and nothing refused.
     """
 
     def __init__(
-        self, ledger: Ledger, site: str, budget: Budget | None = None, statements: int | None = None
+        self, ledger: Ledger, site: str, budget: Budget | None = None, triples: int | None = None
     ) -> None:
-        self.ledger, self.site, self.budget, self.statements = ledger, site, budget, statements
+        self.ledger, self.site, self.budget, self.triples = ledger, site, budget, triples
         self._known: _Known | None = None
 
     def left(self, step: Release, most: int) -> int:
@@ -60,7 +60,7 @@ class Spending:
                 f"site {self.site!r}: {release.count:,} more of {release.mechanism} would pass epsilon "
                 f"{self.budget.epsilon:g} at delta {self.budget.delta:g}; {left:,} are left"
             )
-        entry = self.ledger.record(self.site, epoch, release, self.statements)
+        entry = self.ledger.record(self.site, epoch, release, self.triples)
         if self._known is not None:  # of this very step, as `left` was asked for it
             after = self._known.left - release.count
             self._known = replace(self._known, left=after, recorded=entry.numbers.stop)

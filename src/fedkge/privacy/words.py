@@ -11,10 +11,10 @@ from fedkge.privacy.accounts import Account
 from fedkge.privacy.delta import caution
 from fedkge.privacy.releases import Everything, Poisson
 
-FALSE_ALARMS = 0.05  #: share of statements wrongly taken for members, at which attacks are bounded
+FALSE_ALARMS = 0.05  #: share of triples wrongly taken for members, at which attacks are bounded
 NEARLY_ALL = 0.99  #: of the true ones: a bound above it rules out practically nothing
 COVERED = (
-    "Covered by ε: letters to and from the hub, tables after any step, and the embeddings of "
+    "Covered by ε: messages to and from the hub, tables after any step, and the embeddings of "
     "sites/ (entities.safetensors, relations.safetensors), as they are or exported as TSV or Parquet."
 )
 
@@ -38,20 +38,20 @@ def explained(accounts: Sequence[Account]) -> list[str]:
 
 def _guarantee(accounts: Sequence[Account]) -> list[str]:
     sites = ", ".join(account.site for account in accounts)
-    near = [caution(account.delta, account.site, account.statements) for account in accounts]
+    near = [caution(account.delta, account.site, account.triples) for account in accounts]
     return [
         *(f"Warning: {said}." for said in near if said),
         *_empty(accounts),
-        f"Protected: each confidential training statement of {sites}, one by one: whether it was in the "
+        f"Protected: each confidential training triple of {sites}, one by one: whether it was in the "
         "graph or not.",
         "Against: whoever sees everything that left training, every table after every step and every upload: "
         "the hub, other sites, and readers of the final embeddings, together and whatever else they know.",
         _meaning(accounts),
         _assumptions(accounts),
         COVERED,
-        "Not protected: unrestricted statements; how many confidential ones there are; that an entity or "
-        "relation exists; what follows from unrestricted statements. k statements about one person together "
-        "have up to k·ε, and a larger δ. A statement that several sites hold is released by each: add their "
+        "Not protected: unrestricted triples; how many confidential ones there are; that an entity or "
+        "relation exists; what follows from unrestricted triples. k triples about one person together "
+        "have up to k·ε, and a larger δ. A triple that several sites hold is released by each: add their "
         "ε.",
         _kept("losses and the last metrics"),
     ]
@@ -64,7 +64,7 @@ def _empty(accounts: Sequence[Account]) -> list[str]:
         return []
     return [
         f"Warning: the ε of {', '.join(sites)} alone rules out practically nothing: it allows a test that "
-        f"wrongly accuses {FALSE_ALARMS:.0%} of other statements to find more than {NEARLY_ALL:.0%} of the "
+        f"wrongly accuses {FALSE_ALARMS:.0%} of other triples to find more than {NEARLY_ALL:.0%} of the "
         "true ones."
     ]
 
@@ -76,25 +76,25 @@ def _meaning(accounts: Sequence[Account]) -> str:
     factor = "" if found > NEARLY_ALL else f" = {number(exp(worst.epsilon))}"
     said = (
         f"That is: anything that they may see has at most e^ε{factor} times the probability, plus δ, if a "
-        f"statement of {worst.site} was in the graph, compared with if it was not; and the other way round. "
-        "What can be seen only if the statement was there is seen with a probability of at most δ."
+        f"triple of {worst.site} was in the graph, compared with if it was not; and the other way round. "
+        "What can be seen only if the triple was there is seen with a probability of at most δ."
     )
     if found > NEARLY_ALL:
         return said
     return (
-        f"{said} A test that wrongly accuses {FALSE_ALARMS:.0%} of other statements finds at most "
+        f"{said} A test that wrongly accuses {FALSE_ALARMS:.0%} of other triples finds at most "
         f"{found:.1%} of the true ones{others}."
     )
 
 
 def _kept(journalled: str) -> str:
-    """Files of a run's folder, and what is printed, that depend on confidential statements without noise."""
+    """Files of a run's folder, and what is printed, that depend on confidential triples without noise."""
     return (
-        "Not protected, and to be kept at the site: what is computed from all its statements exactly, so "
+        "Not protected, and to be kept at the site: what is computed from all its triples exactly, so "
         "that guesses can be checked against it. summary.json: `digest`, a hash of the graph, which confirms "
-        "a guess of the one statement that somebody does not know; `structure`, exact degrees and "
+        "a guess of the one triple that somebody does not know; `structure`, exact degrees and "
         f"clustering; `metrics`. run.jsonl: {journalled}. sites/*/ranks.safetensors: ranks among what all "
-        "statements leave open. checkpoints/: the digest again. report.html, attack.json, attack.html: made "
+        "triples leave open. checkpoints/: the digest again. report.html, attack.json, attack.html: made "
         "of these and of the graph. Answers of `fedkge evaluate` and `fedkge predict`: they look at the "
         "graph."
     )
@@ -103,17 +103,15 @@ def _kept(journalled: str) -> str:
 def _assumptions(accounts: Sequence[Account]) -> str:
     samplings = {type(release.sampling) for account in accounts for release in account.releases}
     found = [
-        "the entities, relations, number of confidential statements and schedule of steps are public",
-        "nothing was tuned, stopped or chosen by confidential statements (each further run adds its own ε)",
-        "a statement's gradient is clipped together with its negatives, which do not depend on other "
-        "confidential statements, and every row gets noise at every step, also of an empty batch",
+        "the entities, relations, number of confidential triples and schedule of steps are public",
+        "nothing was tuned, stopped or chosen by confidential triples (each further run adds its own ε)",
+        "a triple's gradient is clipped together with its negatives, which do not depend on other "
+        "confidential triples, and every row gets noise at every step, also of an empty batch",
     ]
     if Poisson in samplings:
-        found.append(
-            "batches are drawn statement by statement, independently, by a key that only the site has"
-        )
+        found.append("batches are drawn triple by triple, independently, by a key that only the site has")
     if Everything in samplings:
-        found.append("some releases use all statements and gain nothing from sampling")
+        found.append("some releases use all triples and gain nothing from sampling")
     found.append("what is in train, valid and test was decided without regard to this")
     found.append("norms and noise in floating point are taken for exact ones")
     return "Assuming: " + "; ".join(found) + "."
@@ -133,15 +131,15 @@ def unprotected(mode: str) -> list[str]:
     if mode == "off":
         return [
             "guarantee: none, because training added no noise (privacy.mode is off).",
-            "Nothing is protected: tables, uploads and embeddings may reveal any training statement, "
+            "Nothing is protected: tables, uploads and embeddings may reveal any training triple, "
             "confidential or not, to whoever sees them.",
         ]
     if mode == "u-only":
         return [
-            "Confidential statements were not used (privacy.mode is u-only): nothing that left the sites "
-            "depends on them, ε = 0 (unit: one confidential statement; neighbours: zero out one).",
-            "Assuming: entities and relations are public, also those that only confidential statements name. "
-            "Unrestricted statements are not protected.",
+            "Confidential triples were not used (privacy.mode is u-only): nothing that left the sites "
+            "depends on them, ε = 0 (unit: one confidential triple; neighbours: zero out one).",
+            "Assuming: entities and relations are public, also those that only confidential triples name. "
+            "Unrestricted triples are not protected.",
             _kept("the last metrics"),
         ]
     return [

@@ -81,7 +81,7 @@ def attack_page(found: Mapping[str, Sequence[Row]], title: str, words_of: Mappin
     page, parts = Canvas(), {}
     sections = {"membership": _membership, "ranks": _ranks, "pairs": _pairs}
     headings = {
-        "membership": "Membership of statements",
+        "membership": "Membership of triples",
         "ranks": "Ranks of confidential tails",
         "pairs": "Rows of entities that two sites have",
     }
@@ -153,7 +153,7 @@ def _bars(row: Row) -> Figure:
     ticks = {"tickvals": list(range(len(names))), "ticktext": names}
     layout = {
         "xaxis": {"title": {"text": "rank of the true tail"}, **ticks},
-        "yaxis": {"title": {"text": "statements"}},
+        "yaxis": {"title": {"text": "triples"}},
         "barmode": "group",
     }
     label = f"Histogram of ranks: {row['first']} and {row['second']}; the table has medians and the test."

@@ -10,7 +10,7 @@ from fedkge.reports.experiments import spread
 from fedkge.reports.lines import Point
 from fedkge.reports.run import Curve, Curves, Run
 
-WEIGHTED = "mean over sites, weighted by their statements"
+WEIGHTED = "mean over sites, weighted by their triples"
 
 
 def losses(run: Run) -> tuple[Curves, Mapping[str, float]]:

@@ -55,7 +55,7 @@ def _own(group: Experiment) -> list[Card]:
 def _effort(run: Run) -> list[Card]:
     """What one run, of several seeds the first, had and took."""
     rows = size_rows([run])
-    note = f"{count(sum(row['train'] or 0 for row in rows))} training statements" if rows else ""
+    note = f"{count(sum(row['train'] or 0 for row in rows))} training triples" if rows else ""
     shown = [("Sites", count(len(run.sites)), note)]
     sent = run.traffic
     if sent.bytes:

@@ -38,7 +38,7 @@ def size_rows(runs: Sequence[Run]) -> list[Row]:
             row = {
                 "site": site,
                 "dataset": run.dataset,
-                "statements": sum(splits.values()),
+                "triples": sum(splits.values()),
                 **{split: splits[split] for split in ("train", "valid", "test")},
                 "entities": found["entities"],
                 "relations": found["relations"],

@@ -31,7 +31,7 @@ def finding(groups: Sequence[Experiment]) -> str:
         return "No test results yet: this page shows what has been journalled so far."
     if len(groups) == 1:
         n = len(groups[0].sites)
-        where = f"over {n} sites, weighted by their test statements" if n > 1 else "at its one site"
+        where = f"over {n} sites, weighted by their test triples" if n > 1 else "at its one site"
         asked_ = asked(groups[0].runs)
         return f"Test MRR is {_value(groups[0])} {where} (filtered, {asked_}, realistic ties)."
     if len({group.first.dataset for group in groups}) > 1:

@@ -1,4 +1,4 @@
-"""What privacy costs: experiments that differ in how confidential statements are treated, by their ε."""
+"""What privacy costs: experiments that differ in how confidential triples are treated, by their ε."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedkge.reports.run import Run
 from fedkge.reports.tables import told
 
 OFF, U_ONLY, FULLDP = "off", "u-only", "fulldp"
-LEVELS = {U_ONLY: "without confidential statements", OFF: "no protection"}  #: modes without noise
+LEVELS = {U_ONLY: "without confidential triples", OFF: "no protection"}  #: modes without noise
 PRIVACY, MARKS = "privacy.", "marks."
 LEARNING = frozenset(BUDGET.values()) - {"model.dim"}  #: may differ on one frontier, and is told
 PRICE = frozenset({"privacy.epsilon", "privacy.noise", "privacy.delta"})  #: what ε is moved by
@@ -26,7 +26,7 @@ METRICS = {"hits@10": "Hits@10", "mrr": "MRR"}
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to treat confidential statements: what it promises, and what it reaches."""
+    """One way to treat confidential triples: what it promises, and what it reaches."""
 
     experiment: Experiment
 
@@ -64,7 +64,7 @@ class Choice:
 
     @property
     def epsilon(self) -> float | None:
-        """The largest over sites and seeds: 0 where confidential statements are left out; None: not known."""
+        """The largest over sites and seeds: 0 where confidential triples are left out; None: not known."""
         if self.mode in LEVELS:
             return inf if self.mode == OFF else 0.0
         return float(self.worst["epsilon"]) if self.worst else None
@@ -130,7 +130,7 @@ class Frontier:
         return _named([choice for mode in LEVELS for choice in self.choices if choice.mode == mode])
 
     def without(self, choice: Choice) -> Choice | None:
-        """What leaving confidential statements out gives; with all of them confidential, nothing is left."""
+        """What leaving confidential triples out gives; with all of them confidential, nothing is left."""
         return None if choice.mode in (U_ONLY, FULLDP) else self.base(choice, U_ONLY)
 
     def base(self, choice: Choice, mode: str) -> Choice | None:
@@ -172,7 +172,7 @@ def unplaced(groups: Sequence[Experiment], found: Sequence[Frontier]) -> list[Ex
 def frontier_rows(runs: Sequence[Run]) -> list[Row]:
     """One row per choice, from small to large ε: what it promises, and test metrics over all sites.
 
-    `gain` is that of Hits@10 over leaving confidential statements out; ε is 0 there, and infinite without
+    `gain` is that of Hits@10 over leaving confidential triples out; ε is 0 there, and infinite without
     protection. None is not known.
     """
     return [row for frontier in frontiers(experiments(runs)) for row in rows_of(frontier)]
@@ -204,7 +204,7 @@ def _fixed(group: Experiment) -> dict[str, Any]:
 
 
 def _by_marks(choices: Sequence[Choice]) -> list[list[Choice]]:
-    """Other marks are another frontier; who trains on all statements alike needs none to belong to any."""
+    """Other marks are another frontier; who trains on all triples alike needs none to belong to any."""
 
     def marks(choice: Choice) -> str:
         options = flat(choice.experiment.first.config)
@@ -254,7 +254,7 @@ def _named(choices: Sequence[Choice]) -> dict[str, list[Choice]]:
 
 
 def _place(choice: Choice) -> tuple[bool, bool]:
-    """Those with a guarantee first, and those that protect all statements last: colours follow."""
+    """Those with a guarantee first, and those that protect all triples last: colours follow."""
     return choice.mode == FULLDP, choice.guarantee != "formal"
 
 

@@ -15,7 +15,7 @@ from fedkge.reports.run import side_note
 ROOM = 1.3  #: factor by which levels reach beyond the smallest and the largest ε
 STYLE = {OFF: ("pooled", 3), U_ONLY: ("alone", 2)}  #: colour and dash of a level
 DASHED = 1  #: of lines without a guarantee
-NAMES = 48  #: letters of a name in the legend
+NAMES = 48  #: messages of a name in the legend
 
 
 def frontier_figures(frontier: Frontier) -> list[Figure]:

@@ -23,20 +23,20 @@ UNPLACED = (
 NOTE = (
     "Up is better, left is more private. Whiskers and bands, where there are several seeds, are one standard "
     "deviation. Dashed and hollow: ε is no guarantee. Levels need no noise: what is reached without "
-    "protection, and without confidential statements, which is what every ε has to beat."
+    "protection, and without confidential triples, which is what every ε has to beat."
 )
 COLUMNS = (
     Column("mode", "Mode", words),
     Column("epsilon", "ε", number, "the largest over sites, rounded up; smaller is more private"),
-    Column("delta", "δ", lambda value: f"{value:g}", "added to what e^ε allows; far below 1 / statements"),
+    Column("delta", "δ", lambda value: f"{value:g}", "added to what e^ε allows; far below 1 / triples"),
     Column("guarantee", "Guarantee", words, "formal: proven; none: ε is only a number", words=True),
     Column("accountant", "Accountant", words, words=True),
     *(Column(key, title, share, "test, over all sites; higher is better") for key, title in METRICS.items()),
-    Column("gain", "Gain", difference, "in Hits@10, over leaving confidential statements out"),
+    Column("gain", "Gain", difference, "in Hits@10, over leaving confidential triples out"),
     Column("seeds", "Seeds", count),
 )
 CAPTION = (
-    "Accuracy, and what is promised for it. Unit: one confidential statement; neighbours: graphs that differ "
+    "Accuracy, and what is promised for it. Unit: one confidential triple; neighbours: graphs that differ "
     "in one."
 )
 

@@ -11,7 +11,7 @@ from fedkge.reports.options import valued
 METRIC = "hits@10"  #: that sentences are about
 NAME = METRICS[METRIC]
 LACKING = {
-    U_ONLY: f"No experiment here leaves confidential statements out (privacy.mode = {U_ONLY}): whether "
+    U_ONLY: f"No experiment here leaves confidential triples out (privacy.mode = {U_ONLY}): whether "
     "training on them gains anything at all cannot be said.",
     OFF: f"No experiment here is without protection (privacy.mode = {OFF}): what it costs cannot be said.",
 }
@@ -37,7 +37,7 @@ def cautions(frontier: Frontier) -> list[str]:
         said.append("ε of paper rules is what the paper would print; it is no guarantee.")
     if any(choice.mode == FULLDP for choice in noisy):
         said.append(
-            f"{FULLDP} protects all statements, also unrestricted ones, and is therefore not compared with "
+            f"{FULLDP} protects all triples, also unrestricted ones, and is therefore not compared with "
             "leaving confidential ones out."
         )
     unknown = sum(choice.epsilon is None for choice in noisy)
@@ -55,7 +55,7 @@ def cautions(frontier: Frontier) -> list[str]:
             "Where there is one seed, the spread between seeds is unknown; run several (--seeds 0,1,2)."
         )
     said.append(
-        "Each ε is of one run by itself. Several runs on the same statements cost more if more than one is "
+        "Each ε is of one run by itself. Several runs on the same triples cost more if more than one is "
         "published (`fedkge privacy RUN RUN` tells), and choosing among them by these numbers is covered by "
         "no ε."
     )
@@ -68,13 +68,13 @@ def _values(values: list[object]) -> str:
 
 
 def _ends(frontier: Frontier) -> list[str]:
-    """Without confidential statements, and without protection: between them is what there is to gain."""
+    """Without confidential triples, and without protection: between them is what there is to gain."""
     levels = [(name, choice) for name, of in frontier.levels.items() for choice in of]
     said = {U_ONLY: list[str](), OFF: list[str]()}
     for name, choice in levels:
         mode, reached = choice.mode + name.removeprefix(choice.kind), _value(choice.test(METRIC))
         if choice.mode == U_ONLY:
-            text = f"Leaving confidential statements out ({mode}, ε = 0) reaches {NAME} {reached}"
+            text = f"Leaving confidential triples out ({mode}, ε = 0) reaches {NAME} {reached}"
         else:
             text = f"Training on them without protection ({mode}) reaches {reached}"
         if base := frontier.without(choice):
@@ -87,13 +87,13 @@ def _most(found: Difference) -> str:
     if found.spread is None or (found.seen and found.gain > 0):
         return f"the most there is to gain from them is {_signed(found.gain)}{_if_unknown(found)}"
     return (
-        f"a difference of {_signed(found.gain)}, {_beside(found)}: even so the confidential statements add "
+        f"a difference of {_signed(found.gain)}, {_beside(found)}: even so the confidential triples add "
         "nothing that can be seen"
     )
 
 
 def _choice(name: str, choice: Choice, frontier: Frontier) -> str:
-    """One ε: what it gains over leaving statements out, and what it costs against no protection."""
+    """One ε: what it gains over leaving triples out, and what it costs against no protection."""
     promise = "" if choice.epsilon is None else f" at ε = {number(choice.epsilon)}"
     if choice.guarantee == "none":
         promise += " (no guarantee)"
@@ -106,13 +106,13 @@ def _choice(name: str, choice: Choice, frontier: Frontier) -> str:
 
 
 def _gain(found: Difference) -> str:
-    does = f"training on confidential statements {'gains' if found.gain > 0 else 'loses'} "
+    does = f"training on confidential triples {'gains' if found.gain > 0 else 'loses'} "
     does += share(abs(found.gain))
     if found.spread is None:
         return f"{does}{_if_unknown(found)}"
     if not found.seen:
         return (
-            f"a difference of {_signed(found.gain)}, {_beside(found)}: at this ε the confidential statements "
+            f"a difference of {_signed(found.gain)}, {_beside(found)}: at this ε the confidential triples "
             "add nothing that can be seen"
         )
     more = "" if found.gain > 0 else ": at this ε the noise costs more than they give"
@@ -136,7 +136,7 @@ def _from_where(name: str, frontier: Frontier) -> list[str]:
     if paying:
         return [f"The smallest ε of {name} with a gain that can be seen is {number(min(paying))}."]
     return [
-        f"At no ε here does {name} gain more than the spread between seeds: leaving confidential statements "
+        f"At no ε here does {name} gain more than the spread between seeds: leaving confidential triples "
         "out does as well, and costs no privacy."
     ]
 

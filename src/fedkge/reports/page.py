@@ -41,9 +41,9 @@ body { margin: 0; background: var(--page); color: var(--ink);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", sans-serif; }
 main, header, footer { max-width: 1120px; margin: 0 auto; padding: 0 24px; }
 header { padding-top: 44px; }
-h1 { font-size: 2rem; line-height: 1.2; letter-spacing: -.015em; margin: 0 0 6px; text-wrap: balance;
+h1 { font-size: 2rem; line-height: 1.2; message-spacing: -.015em; margin: 0 0 6px; text-wrap: balance;
   overflow-wrap: anywhere; }
-h2 { font-size: 1.3rem; letter-spacing: -.01em; margin: 0 0 4px; }
+h2 { font-size: 1.3rem; message-spacing: -.01em; margin: 0 0 4px; }
 h3 { font-size: 1rem; margin: 24px 0 2px; overflow-wrap: anywhere; }
 p { margin: 0 0 12px; max-width: 75ch; }
 a { color: var(--accent); }
@@ -64,7 +64,7 @@ section { background: var(--panel); border: 1px solid var(--line); border-radius
   padding: 14px 16px; }
 .cards dt { color: var(--soft); font-size: .86rem; overflow-wrap: anywhere; }
 .cards dd { margin: 0; }
-.cards .value { font-size: 1.75rem; font-weight: 650; letter-spacing: -.02em; line-height: 1.25; }
+.cards .value { font-size: 1.75rem; font-weight: 650; message-spacing: -.02em; line-height: 1.25; }
 .cards .note { color: var(--soft); font-size: .84rem; }
 .swatch { display: inline-block; width: .7em; height: .7em; border-radius: 3px; margin-right: .45em; }
 .value, td, time { font-variant-numeric: tabular-nums; }

@@ -14,7 +14,7 @@ from fedkge.reports.run import Run
 if TYPE_CHECKING:
     from fedkge.reports.bootstrap import Values
 
-RANKS = "ranks.safetensors"  #: of a site in a run's folder: `head` and `tail`, by test statement
+RANKS = "ranks.safetensors"  #: of a site in a run's folder: `head` and `tail`, by test triple
 BETTER, WORSE = "better off", "worse off"
 NAMED = 4  #: runs that are named in a sentence
 

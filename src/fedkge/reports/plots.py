@@ -101,13 +101,13 @@ def _bar_layout(groups: Sequence[Experiment], sites: Sequence[str]) -> dict[str,
 
 
 def size_figures(runs: Sequence[Run]) -> list[Figure]:
-    """How many statements, entities and relations each site has."""
+    """How many triples, entities and relations each site has."""
     rows = size_rows(runs)
     if not 1 < len(rows) <= BARS:
         return []
     return [
         across(count.capitalize(), f"Number of {count} at each site", rows, {count: ""})
-        for count in ("statements", "entities", "relations")
+        for count in ("triples", "entities", "relations")
     ]
 
 

@@ -33,12 +33,12 @@ LINES = 8  #: sites that get a line of their own; of more, those that have spent
 COLUMNS = (
     Column("site", "Site", words),
     Column("epsilon", "ε", number, "rounded up; smaller is more private"),
-    Column("delta", "δ", lambda value: f"{value:g}", "added to what e^ε allows; far below 1 / statements"),
+    Column("delta", "δ", lambda value: f"{value:g}", "added to what e^ε allows; far below 1 / triples"),
     Column("unit", "Unit", words, "what is protected", words=True),
     Column("neighbours", "Neighbours", words, "graphs that must look alike", words=True),
     Column("accountant", "Accountant", words, words=True),
     Column("guarantee", "Guarantee", words, "formal: proven under the assumptions below", words=True),
-    Column("releases", "Releases", count, "steps and uploads that used confidential statements"),
+    Column("releases", "Releases", count, "steps and uploads that used confidential triples"),
     Column("mechanism", "Mechanism", words, words=True),
     Column("sampling", "Sampling", words, words=True),
 )
@@ -95,7 +95,7 @@ def _checkpoint(run: Run) -> Mapping[str, Any] | None:
 
 
 def together(runs: Sequence[Spent]) -> list[Account]:
-    """What several runs on the same confidential statements cost: sites of one name are one site.
+    """What several runs on the same confidential triples cost: sites of one name are one site.
 
     They are counted by one accountant and at one δ, as `alike` has them.
     """
@@ -129,7 +129,7 @@ def not_together(runs: Sequence[Run], found: Sequence[Spent]) -> str | None:
     open_ = [run.name for run, one in zip(runs, found, strict=True) if one.mode == "off"]
     if open_:
         return (
-            f"Not added up: {', '.join(open_)} trained on confidential statements without protection "
+            f"Not added up: {', '.join(open_)} trained on confidential triples without protection "
             "(privacy.mode is off). Whoever sees that run needs no other: there is no guarantee."
         )
     pooled = {run.method == POOLED for run in runs}
@@ -142,7 +142,7 @@ def not_together(runs: Sequence[Run], found: Sequence[Spent]) -> str | None:
     others = [site for site, digests in known.items() if len(digests) > 1]
     if others:
         return (
-            f"Not added up: {', '.join(others)} had other statements, or others of them confidential, in "
+            f"Not added up: {', '.join(others)} had other triples, or others of them confidential, in "
             "some of the runs: what one protects another may have trained on openly."
         )
     return None

@@ -49,7 +49,7 @@ class Round:
 
     seconds: float  #: of training
     exchange_seconds: float
-    triples: int  #: statements visited, once per side and epoch
+    triples: int  #: triples visited, once per side and epoch
     losses: Mapping[str, float]  # site -> mean loss
     participants: frozenset[str]
     late: frozenset[str]
@@ -69,7 +69,7 @@ class Between:
 
 @dataclass(frozen=True)
 class Validation:
-    """One look at the validation statements of the sites that still train.
+    """One look at the validation triples of the sites that still train.
 
     `dials` are what the hub tells each site to train with, from the next round on.
     """

@@ -75,8 +75,8 @@ def sections(
 def protocol(runs: Sequence[Run]) -> str:
     """What a number on the page is of."""
     return (
-        f"Test statements; filtered ranks ({asked(runs)}) among the site's own entities; "
-        f"ties count half (realistic); sites weighted by their test statements.{whose(runs)}"
+        f"Test triples; filtered ranks ({asked(runs)}) among the site's own entities; "
+        f"ties count half (realistic); sites weighted by their test triples.{whose(runs)}"
     )
 
 
@@ -133,7 +133,7 @@ def _compared(runs: Sequence[Run], groups: Sequence[Experiment]) -> str:
     against = [key for group in groups if (key := tables.against(group)) in rows[0]]
     columns = [
         Column("site", "Site", words),
-        Column("queries", "Test queries", count, f"of each test statement: {asked(runs)}"),
+        Column("queries", "Test queries", count, f"of each test triple: {asked(runs)}"),
         *(Column(name, name, share) for name in names),
         *(Column(key, key, difference, "positive: better than alone") for key in against),
     ]

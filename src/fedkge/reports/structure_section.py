@@ -14,10 +14,10 @@ from fedkge.reports.markup import Column, count, decimal, share, table, words
 from fedkge.reports.run import Run
 
 LINES = 16  #: sites that get a line of their own; of more, those with the most entities
-NOTE = "Over all statements, whatever their relation."
+NOTE = "Over all triples, whatever their relation."
 COLUMNS = (
     Column("site", "Site", words),
-    Column("mean_degree", "Mean degree", decimal, "ends of statements per entity"),
+    Column("mean_degree", "Mean degree", decimal, "ends of triples per entity"),
     Column("median_degree", "Median", count, "half of the entities have at most so many"),
     Column("most_degree", "Largest", count),
     Column("clustering", "Clustering", share, "mean share of an entity's neighbours that are neighbours too"),
@@ -32,7 +32,7 @@ def structure(page: Canvas, run: Run) -> str:
     known = sorted(_noted(run).items(), key=lambda item: -(item[1]["entities"]))[:LINES]
     drawn = {site: of["structure"] for site, of in _noted(run).items() if site in dict(known)}
     note = NOTE + (f" Of {len(rows)} sites the {LINES} largest are drawn." if len(rows) > LINES else "")
-    caption = f"{run.dataset}: how sites are knit, over all statements."
+    caption = f"{run.dataset}: how sites are knit, over all triples."
     return (
         page.place(degree_figure(drawn), note)
         + page.place(
@@ -62,7 +62,7 @@ def structure_rows(run: Run) -> list[Row]:
 
 
 def degree_figure(sites: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """The share of entities with at least so many statements, both axes logarithmic."""
+    """The share of entities with at least so many triples, both axes logarithmic."""
     traces = []
     for i, (site, found) in enumerate(sites.items()):
         degrees = [(degree, n) for degree, n in found["degrees"] if degree]
@@ -72,10 +72,10 @@ def degree_figure(sites: Mapping[str, Mapping[str, Any]]) -> Figure:
             _line(i, site, [d for d, _ in degrees], [n / total for n in left], "%{x:,} or more: %{y:.2%}")
         )
     layout = {
-        "xaxis": {"type": "log", "title": {"text": "degree: statements that an entity is in"}},
+        "xaxis": {"type": "log", "title": {"text": "degree: triples that an entity is in"}},
         "yaxis": {"type": "log", "title": {"text": "share of entities"}, "tickformat": "~%"},
     }
-    label = "Share of each site's entities that are in at least so many statements, on logarithmic axes."
+    label = "Share of each site's entities that are in at least so many triples, on logarithmic axes."
     return Figure("Degrees", label, traces, layout, 380, tools=True)
 
 

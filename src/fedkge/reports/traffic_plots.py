@@ -12,7 +12,7 @@ from fedkge.reports.run import Run
 from fedkge.reports.traffic import Attendance, attendance, reason
 
 DIRECTIONS = {"up_bytes": "up, to the hub", "down_bytes": "down, to sites"}
-MARKS = 60  #: rounds whose cells have room for a letter
+MARKS = 60  #: rounds whose cells have room for a message
 
 
 def round_figure(rows: Sequence[Row]) -> Figure:
@@ -70,7 +70,7 @@ def attendance_figure(run: Run) -> Figure | None:
     if not missed or len(seen) > CELLS:
         return None
     sites = list(seen)
-    letters = {Attendance.TOOK_PART: "", Attendance.AWAY: "", Attendance.LATE: "L", Attendance.REFUSED: "R"}
+    messages = {Attendance.TOOK_PART: "", Attendance.AWAY: "", Attendance.LATE: "L", Attendance.REFUSED: "R"}
     words = [
         [
             f"{text(site, 200)}, round {number}: {_words(run, site, number, seen[site][number])}"
@@ -93,7 +93,7 @@ def attendance_figure(run: Run) -> Figure | None:
         "meta": {"series": "attendance"},
     }
     if len(rounds) <= MARKS:
-        heat |= {"text": [[letters[seen[s][n]] for n in rounds] for s in sites], "texttemplate": "%{text}"}
+        heat |= {"text": [[messages[seen[s][n]] for n in rounds] for s in sites], "texttemplate": "%{text}"}
     layout = {
         "xaxis": {"title": {"text": "round"}, "showgrid": False, "zeroline": False},
         "yaxis": {**named_axis(sites), "autorange": "reversed"},

@@ -106,12 +106,12 @@ def holdings(page: Canvas, runs: Sequence[Run]) -> str:
     columns = [
         Column("site", "Site", words),
         *([Column("dataset", "Data set", words, words=True)] if several else []),
-        Column("statements", "Statements", count),
+        Column("triples", "Triples", count),
         *(Column(split, split.capitalize(), count) for split in ("train", "valid", "test")),
         Column("entities", "Entities", count),
         Column("relations", "Relations", count),
     ]
-    parts = [page.grid(plots.size_figures(runs)), table(rows, columns, "Statements by split, and names.")]
+    parts = [page.grid(plots.size_figures(runs)), table(rows, columns, "Triples by split, and names.")]
     seen = set()
     for run in runs:
         figure = plots.overlap_figure(run)

@@ -36,7 +36,7 @@ class Data:
     path: Path | None = None
     ratio: str | None = None  #: splits sites that lack valid or test anew, as in "8:1:1"
     strict: bool = False  #: entities that training never saw are an error
-    drop_leaks: bool = False  #: with `path`: a statement in two splits is left out of the later one, no error
+    drop_leaks: bool = False  #: with `path`: a triple in two splits is left out of the later one, no error
 
     def __post_init__(self) -> None:
         if (self.name is None) == (self.path is None):
@@ -82,22 +82,22 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Marks:
-    """Which training statements are confidential, besides those that the data marks; these add up."""
+    """Which training triples are confidential, besides those that the data marks; these add up."""
 
-    share: float | None = None  #: of each site's training statements, at random
-    relations: Path | None = None  #: a file with a relation per line: all their statements
-    statements: Path | None = None  #: a file of statements
+    share: float | None = None  #: of each site's training triples, at random
+    relations: Path | None = None  #: a file with a relation per line: all their triples
+    triples: Path | None = None  #: a file of triples
 
     def apply(self, federation: Federation, seed: int) -> Federation:
         from fedkge.graphs.files import read_graph
-        from fedkge.graphs.marks import mark_relations, mark_share, mark_statements, read_names
+        from fedkge.graphs.marks import mark_relations, mark_share, mark_triples, read_names
 
         if self.share is not None:
             federation = mark_share(federation, self.share, seed)
         if self.relations is not None:
             federation = mark_relations(federation, read_names(self.relations))
-        if self.statements is not None:
-            federation = mark_statements(federation, read_graph(self.statements))
+        if self.triples is not None:
+            federation = mark_triples(federation, read_graph(self.triples))
         return federation
 
 
@@ -134,7 +134,7 @@ class Experiment:
     model: Model
     data: Data
     seed: int = 0
-    rounds: int = 100  #: at most; each is `trainer.epochs` passes over the training statements
+    rounds: int = 100  #: at most; each is `trainer.epochs` passes over the training triples
     start: Path | None = None  #: a finished run whose tables sites begin with, found by name, not at random
     trainer: Trainer = field(default_factory=Trainer)
     method: Method = field(default_factory=Single)
@@ -154,7 +154,7 @@ class Experiment:
         if self.start is not None and self.privacy.mode != "off":
             raise ConfigError(
                 f"start: with privacy.mode {self.privacy.mode!r} the tables of another run cannot be gone on "
-                "from: what it has released of the same statements is not in this run's ledger; expected "
+                "from: what it has released of the same triples is not in this run's ledger; expected "
                 "privacy.mode = 'off', or start unset"
             )
         if self.privacy.noisy:
@@ -208,7 +208,7 @@ class Experiment:
             for split in ("train", "valid", "test"):
                 if not len(graph.split(split)):
                     raise ConfigError(
-                        f"site {site!r} has no {split} statements; name a ratio, as in data.ratio = '8:1:1', "
+                        f"site {site!r} has no {split} triples; name a ratio, as in data.ratio = '8:1:1', "
                         "or split the data with `fedkge data split`"
                     )
         return federation
@@ -217,7 +217,7 @@ class Experiment:
         """The same sites; what is confidential has no influence on who has which id.
 
         Ids in the order of first appearance, as files have them, would tell which names confidential
-        statements begin with, and seeded choices of ids would depend on them.
+        triples begin with, and seeded choices of ids would depend on them.
         """
         from fedkge.graphs.subgraph import in_name_order
 

@@ -1,4 +1,4 @@
-"""The parties of a deployment in one process, their letters delivered in memory."""
+"""The parties of a deployment in one process, their messages delivered in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from fedkge.errors import DataWarning
 from fedkge.evaluation import Ranks
 from fedkge.evaluation.checks import diverged
-from fedkge.exchange.rows import HUB, Envelope, under
+from fedkge.exchange.rows import HUB, Message, under
 from fedkge.graphs.graph import Axis, Federation, Split
 from fedkge.models import Tables
 from fedkge.parties import HubParty, Participation, Plan, SiteParty
@@ -169,30 +169,32 @@ class Federated:
     # The loop
 
     def play(self, watch: Watch) -> None:
-        """Deliver letters until nobody has anything left to say."""
-        mail = [letter for site in self.sites.values() for letter in site.open()]
+        """Deliver messages until nobody has anything left to say."""
+        mail = [message for site in self.sites.values() for message in site.open()]
         while mail:
-            if all(letter.kind in ("train", "stop") for letter in mail):
+            if all(message.kind in ("train", "stop") for message in mail):
                 self._between_rounds(mail, watch)
-            questions = [letter for letter in mail if letter.kind == "train"]
-            mail = [answer for letter in mail if letter.kind != "train" for answer in self._deliver(letter)]
+            questions = [message for message in mail if message.kind == "train"]
+            mail = [
+                answer for message in mail if message.kind != "train" for answer in self._deliver(message)
+            ]
             if questions:
                 mail += self._turn(questions)
             if not mail and self.hub.phase != "done":
                 mail = self.hub.expire(self.hub.round)
 
-    def _deliver(self, letter: Envelope) -> list[Envelope]:
-        if letter.kind != "stop":  # counted before the last round is journalled
-            self.traffic.count(letter, again=letter.kind == "join" and self._resumed)
-        party = self.hub if letter.recipient == HUB else self.sites[letter.recipient]
-        return party.receive(letter)
+    def _deliver(self, message: Message) -> list[Message]:
+        if message.kind != "stop":  # counted before the last round is journalled
+            self.traffic.count(message, again=message.kind == "join" and self._resumed)
+        party = self.hub if message.recipient == HUB else self.sites[message.recipient]
+        return party.receive(message)
 
-    def _turn(self, questions: Sequence[Envelope]) -> list[Envelope]:
+    def _turn(self, questions: Sequence[Message]) -> list[Message]:
         """The turns of all sites that were asked, trained in one go; their answers in the order they come."""
-        asked = {letter.recipient: letter for letter in questions}
-        for name, letter in asked.items():
-            self.traffic.count(letter)
-            self.sites[name].begin(letter)
+        asked = {message.recipient: message for message in questions}
+        for name, message in asked.items():
+            self.traffic.count(message)
+            self.sites[name].begin(message)
         number = questions[0].round
         for stack in self.stacks:
             if names := [name for name in stack.names if name in asked]:
@@ -200,7 +202,7 @@ class Federated:
         answers = [self.sites[name].finish(number) for name in sorted(asked)]
         return self._arrivals(answers, number)
 
-    def _arrivals(self, answers: list[Envelope], number: int) -> list[Envelope]:
+    def _arrivals(self, answers: list[Message], number: int) -> list[Message]:
         """Where not everyone is waited for, answers come in a random order, and some get lost."""
         participation = self.participation
         if participation.quorum == 1 and participation.dropout == 0:
@@ -214,10 +216,10 @@ class Federated:
 
     # Between rounds: nothing is under way but questions, which the hub would ask again
 
-    def _between_rounds(self, mail: Sequence[Envelope], watch: Watch) -> None:
-        for letter in mail:
-            if letter.kind == "stop":
-                self.traffic.count(letter, again=self._resumed)
+    def _between_rounds(self, mail: Sequence[Message], watch: Watch) -> None:
+        for message in mail:
+            if message.kind == "stop":
+                self.traffic.count(message, again=self._resumed)
         self._resumed = False
         events, self.hub.events = self.hub.events, []
         self.record.write(events, self.hub.validation.stopping.values(), watch)
@@ -261,7 +263,7 @@ class Federated:
     # Results
 
     def ranks(self, split: Split) -> Mapping[str, Ranks]:
-        """What everyone kept, by whose statements."""
+        """What everyone kept, by whose triples."""
         with self.clock.spending("evaluate"):
             found = [stack.ranks(n, stack.bests[n], split) for n, stack in self.stack_of.items()]
         return {site: ranks for one in found for site, ranks in one.items()}

@@ -23,7 +23,7 @@ from fedkge.runtimes.experiment import Experiment
 from fedkge.runtimes.journal import Journal
 
 LOCK = ".lock"
-RANKS = "ranks.safetensors"  #: of a site's test statements
+RANKS = "ranks.safetensors"  #: of a site's test triples
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class RunFolder:
             raise DataError(f"{folder}: cannot be written: {error}; mend it and give --resume") from None
 
     def save_ranks(self, site: str, ranks: Ranks) -> None:
-        """The realistic rank of every test statement's head and tail, in the statements' order."""
+        """The realistic rank of every test triple's head and tail, in the triples' order."""
         from safetensors.torch import save
 
         by_side = {}
@@ -200,7 +200,7 @@ class RunFolder:
         for site in sorted(trained.keys() | found.keys()):
             if trained.get(site) != found.get(site):
                 raise DataError(
-                    f"{self.path}: site {site!r} has other statements or marks than the run was trained on; "
+                    f"{self.path}: site {site!r} has other triples or marks than the run was trained on; "
                     "expected the same files: restore them, or run anew"
                 )
 

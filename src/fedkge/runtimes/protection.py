@@ -1,4 +1,4 @@
-"""What a run needs to train on confidential statements: marks that are there, noise, a ledger, secrets."""
+"""What a run needs to train on confidential triples: marks that are there, noise, a ledger, secrets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Protected:
         self.sites: dict[str, Protection] = {}
         multipliers: dict[tuple[float, int], float] = {}
         for name, marks in hiding.items():
-            self.privacy.check_statements(name, int(marks.sum()))
+            self.privacy.check_triples(name, int(marks.sum()))
             cadence = Cadence.of(experiment.trainer, self.privacy, int(marks.sum()))
             plan = cadence.rate, epochs * cadence.steps
             if plan not in multipliers:  # finding one takes seconds
@@ -110,7 +110,7 @@ def _ledger(folder: RunFolder, checkpoint: Mapping[str, Any] | None, hiding: Con
 
 
 def openly(experiment: Experiment, members: Mapping[str, Member]) -> Mapping[str, Member]:
-    """What may be trained on: all, unless the mode leaves confidential statements out."""
+    """What may be trained on: all, unless the mode leaves confidential triples out."""
     if experiment.privacy.mode != "u-only":
         return members
     left = {
@@ -120,7 +120,7 @@ def openly(experiment: Experiment, members: Mapping[str, Member]) -> Mapping[str
     for name, member in left.items():
         if not len(member.graph.train):
             raise ConfigError(
-                f"privacy.mode: all training statements of site {name!r} are confidential, so that 'u-only' "
+                f"privacy.mode: all training triples of site {name!r} are confidential, so that 'u-only' "
                 "leaves none to train on"
             )
     return left
@@ -134,14 +134,14 @@ def check_marks(experiment: Experiment, members: Mapping[str, Member]) -> None:
         for name, count in counts.items():
             if count:
                 warnings.warn(
-                    f"site {name!r}: {count:,} confidential statements are trained on like all others "
+                    f"site {name!r}: {count:,} confidential triples are trained on like all others "
                     "(privacy.mode is off)",
                     DataWarning,
                     stacklevel=2,
                 )
     elif not any(counts.values()):
         raise ConfigError(
-            f"privacy.mode: {privacy.mode!r}, but no training statement of any site is confidential; mark "
+            f"privacy.mode: {privacy.mode!r}, but no training triple of any site is confidential; mark "
             "some with `fedkge data mark`, or as in marks = { share = 0.5 }"
         )
     if privacy.strict or privacy.mode == "u-only":
@@ -149,7 +149,7 @@ def check_marks(experiment: Experiment, members: Mapping[str, Member]) -> None:
 
 
 def _check_validation(experiment: Experiment, members: Mapping[str, Member]) -> None:
-    """Validation statements cannot be marked; those of relations that none has in the open are so too."""
+    """Validation triples cannot be marked; those of relations that none has in the open are so too."""
     if experiment.evaluate.every >= experiment.rounds:  # one validation, at the end, that chooses nothing
         return
     for member in members.values():
@@ -160,8 +160,8 @@ def _check_validation(experiment: Experiment, members: Mapping[str, Member]) -> 
             if len(found) and marks.any():
                 first = graph.relations[int(found[0, 1])]
                 raise ConfigError(
-                    f"evaluate: {len(found):,} of {len(graph.valid):,} validation statements of {site!r} are "
-                    "confidential, as no training statement in the open has their relations (first: "
+                    f"evaluate: {len(found):,} of {len(graph.valid):,} validation triples of {site!r} are "
+                    "confidential, as no training triple in the open has their relations (first: "
                     f"{first!r}); choosing a round by them would reveal them past the noise. Leave them out "
                     f"of valid, or have nothing chosen: evaluate.every = {experiment.rounds}, as many as "
                     "there are rounds"

@@ -27,7 +27,7 @@ CACHE = 8 << 20  #: bytes of entity tables that a CPU trains together
 
 
 class Stack:
-    """Some members of a federation: tables, optimisers, and each one's state as its method sees it.
+    """Some members of a federation: tables, optimizers, and each one's state as its method sees it.
 
     A member trains exactly as it would alone; on the CPU bit by bit. One with a `protection` is alone.
     """
@@ -86,7 +86,7 @@ class Stack:
             self.known_openly = {site: Known.from_graph(graph) for site, graph in opened.items()}
 
     def _first(self, observed: Tensor) -> Tables:
-        """First rows of everyone's tables, and of their companions; models may look at the statements."""
+        """First rows of everyone's tables, and of their companions; models may look at the triples."""
         experiment, graphs = self.experiment, [member.graph for member in self.members.values()]
         entities, relations = (
             torch.from_numpy(np.concatenate([_keys(names) for names in of]))
@@ -139,12 +139,12 @@ class Stack:
         return {self.names[i]: losses[i] for i in chosen}
 
     def visits(self, names: Sequence[str]) -> int:
-        """How many statements a round of these members trains on, counted once per epoch and side."""
+        """How many triples a round of these members trains on, counted once per epoch and side."""
         trainer = self.experiment.trainer
         return sum(len(self.members[n].graph.train) for n in names) * trainer.epochs * trainer.visits
 
     def ranks(self, name: str, tables: Tables, split: Split, openly: bool = False) -> dict[str, Ranks]:
-        """By whose statements they are; `openly`: as if confidential statements were not known."""
+        """By whose triples they are; `openly`: as if confidential triples were not known."""
         known = self.known_openly if openly else self.known
         return {
             site: rank(view.of(tables), view.graph.split(split), known[site], site=site)
@@ -152,7 +152,7 @@ class Stack:
         }
 
     def measure(self, name: str, tables: Tables, split: Split, openly: bool = False) -> SiteMetrics:
-        """By whose statements -> side (head, tail, both) -> metric."""
+        """By whose triples -> side (head, tail, both) -> metric."""
         found = self.ranks(name, tables, split, openly)
         return {site: metrics_by_side(ranks) for site, ranks in found.items()}
 

@@ -84,7 +84,7 @@ class Start:
         other = [site for site, graph in federation.items() if known[site]["digest"] != graph.digest()]
         if other:
             _warn(
-                f"{self.path} had other statements, or others in train, at {', '.join(map(repr, other))}: if "
+                f"{self.path} had other triples, or others in train, at {', '.join(map(repr, other))}: if "
                 "it was trained on what is now valid or test, these measure what was learnt by heart"
             )
         mode = self.experiment.privacy.mode

@@ -45,7 +45,7 @@ class Result:
     valid: SiteMetrics
     test: SiteMetrics
     views: Mapping[str, SiteMetrics]  #: what else was measured on test, by name
-    ranks: Mapping[str, Ranks]  #: of each site's test statements
+    ranks: Mapping[str, Ranks]  #: of each site's test triples
 
 
 def environment(device: torch.device) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedkge.exchange.codec import Codec
-from fedkge.exchange.rows import HUB, Envelope
+from fedkge.exchange.rows import HUB, Message
 from fedkge.exchange.values import values
 from fedkge.exchange.wire import length
 from fedkge.graphs.graph import Axis
@@ -28,19 +28,19 @@ class Traffic:
         self._announced: dict[str, dict[Axis, int]] = {}
         self.rounds: dict[int, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(_zero))
 
-    def count(self, envelope: Envelope, again: bool = False) -> None:
+    def count(self, message: Message, again: bool = False) -> None:
         """`again`: a message that was counted before the run was interrupted."""
         if not self.widths:
             return
-        up = envelope.recipient == HUB
-        site, way = (envelope.sender, "up") if up else (envelope.recipient, "down")
-        if envelope.kind == "join":
-            ids = {axis: envelope.body.get(f"{axis}.ids") for axis in self.widths}
+        up = message.recipient == HUB
+        site, way = (message.sender, "up") if up else (message.recipient, "down")
+        if message.kind == "join":
+            ids = {axis: message.body.get(f"{axis}.ids") for axis in self.widths}
             counts = {axis: found.numel() for axis, found in ids.items() if found is not None}
             self._announced.setdefault(site, counts)
-        numbers = values(envelope.body, self._announced.get(site, {}), self.codec, self.widths)
-        size = length(envelope)
-        for sums in () if again else (self.sites[site], self.rounds[max(1, envelope.round)][site]):
+        numbers = values(message.body, self._announced.get(site, {}), self.codec, self.widths)
+        size = length(message)
+        for sums in () if again else (self.sites[site], self.rounds[max(1, message.round)][site]):
             sums[f"{way}_bytes"] += size
             sums[f"{way}_values"] += numbers
 

@@ -1,4 +1,4 @@
-"""How often confidential statements are visited: public numbers, which an accountant can rely on."""
+"""How often confidential triples are visited: public numbers, which an accountant can rely on."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fedkge.training.trainer import Trainer
 
 @dataclass(frozen=True)
 class Cadence:
-    """Steps on confidential statements in an epoch, and the share of them that a step is on."""
+    """Steps on confidential triples in an epoch, and the share of them that a step is on."""
 
     rate: float
     steps: int
-    expected: float  #: statements of a batch, in the mean
+    expected: float  #: triples of a batch, in the mean
 
     @classmethod
     def of(cls, trainer: Trainer, privacy: Privacy, confidential: int) -> Cadence:
-        """An epoch visits every statement about once per side: by Poisson samples in the mean.
+        """An epoch visits every triple about once per side: by Poisson samples in the mean.
 
         By the paper's rules the last batch of a pass, which is not full, is left out, as its ε is counted.
         """

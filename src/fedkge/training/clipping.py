@@ -1,8 +1,8 @@
-"""Each statement's gradient cut to a norm, jointly over every table that it moves.
+"""Each triple's gradient cut to a norm, jointly over every table that it moves.
 
 A batch is differentiated once, and what that adds to the tables is caught as factors: row i of every factor
-is statement i's, and its whole gradient is linear in it. So norms are computed from the factors, and a
-statement is cut by scaling its row of them before they are added up.
+is triple i's, and its whole gradient is linear in it. So norms are computed from the factors, and a
+triple is cut by scaling its row of them before they are added up.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedkge.training.trainer import Batch, Objective
 
 
 class Caught(Gradient):
-    """What a backward pass adds to a table, kept for each statement of a batch: `shape` (b, candidates)."""
+    """What a backward pass adds to a table, kept for each triple of a batch: `shape` (b, candidates)."""
 
     def __init__(self, real: Gradient, shape: tuple[int, int]) -> None:
         super().__init__(real.table, factors=True)
@@ -32,9 +32,9 @@ class Caught(Gradient):
         return not self._parts
 
     def squares(self) -> Tensor:
-        """The squared norm [b] of each statement's gradient of this table."""
+        """The squared norm [b] of each triple's gradient of this table."""
         pairs, rows = self._pairs, self._rows
-        own = [self._per_statement(part) for part in rows]
+        own = [self._per_triple(part) for part in rows]
         if len(pairs) == 1 and own in ([], [1]):
             ids, values = (rows[0].ids, rows[0].values) if rows else (pairs[0].ids, pairs[0].values)
             whole = replace(pairs[0], ids=ids, values=values)
@@ -44,13 +44,13 @@ class Caught(Gradient):
         return self._formed()
 
     def touched(self) -> Tensor:
-        """The distinct rows that any statement moves."""
+        """The distinct rows that any triple moves."""
         return torch.cat(
             [part.index.flatten() for part in self._pairs] + [p.ids for p in self._rows]
         ).unique()
 
     def release_(self, factors: Tensor) -> None:
-        """Add every statement's gradient times its factor [b] to the real one; nothing where that is 0."""
+        """Add every triple's gradient times its factor [b] to the real one; nothing where that is 0."""
         none = (factors == 0)[:, None]
         whole = not none.is_cuda and not none.any()  # a GPU is not waited for
         for part in self._pairs:
@@ -60,7 +60,7 @@ class Caught(Gradient):
                 scaled = replace(scaled, query=query, d_scores=scaled.d_scores.masked_fill_(none, 0.0))
             self.real.add(scaled)
         for part in self._rows:
-            k = self._per_statement(part)
+            k = self._per_triple(part)
             each, gone = (x if k == 1 else x.repeat_interleave(k, 0) for x in (factors[:, None], none))
             values = part.values * each
             self.real.add(replace(part, values=values if whole else values.masked_fill_(gone, 0.0)))
@@ -69,33 +69,31 @@ class Caught(Gradient):
     def _pairs(self) -> list[Contribution]:
         found = [part for part in self._parts if part.index.numel()]
         if any(len(part.query) != self.size for part in found):
-            raise ValueError(
-                "scores of other statements than the batch has: they cannot be clipped one by one"
-            )
+            raise ValueError("scores of other triples than the batch has: they cannot be clipped one by one")
         return found
 
     @property
     def _rows(self) -> list[Contribution]:
         return [part for part in self._parts if len(part.ids)]
 
-    def _per_statement(self, part: Contribution) -> int:
-        """How many rows each statement has in a part: none, its anchor alone, or all candidates."""
+    def _per_triple(self, part: Contribution) -> int:
+        """How many rows each triple has in a part: none, its anchor alone, or all candidates."""
         each, rest = divmod(len(part.ids), self.size)
         if rest or each not in (0, 1, self.candidates):
             raise ValueError(
-                f"{len(part.ids)} rows of {self.size} statements with {self.candidates} candidates: expected "
+                f"{len(part.ids)} rows of {self.size} triples with {self.candidates} candidates: expected "
                 "one or all of each"
             )
         return each
 
     def _formed(self) -> Tensor:
-        """The slower way: gradients formed, some statements at a time.
+        """The slower way: gradients formed, some triples at a time.
 
-        For models that project candidates, and where a statement moves a row in several ways, as with L3.
+        For models that project candidates, and where a triple moves a row in several ways, as with L3.
         """
         width = self.table.shape[1]
         rows = sum(part.index.shape[1] for part in self._pairs)
-        rows += sum(self._per_statement(part) for part in self._rows)
+        rows += sum(self._per_triple(part) for part in self._rows)
         some = max(1, CHUNK // max(1, rows * width))
         pieces = torch.arange(self.size, device=self.table.device).split(some)
         squares = torch.cat([self._formed_some(int(piece[0]), len(piece)) for piece in pieces])
@@ -104,16 +102,16 @@ class Caught(Gradient):
         return (squares.sqrt() + 2 * rounding.relative(self.table, rows) * terms).square()
 
     def _formed_some(self, first: int, count: int) -> Tensor:
-        """Rows of a statement are told from those of another by its number: `statement * rows + row`."""
+        """Rows of a triple are told from those of another by its number: `triple * rows + row`."""
         table, total = self.table, len(self.table)
-        statement = torch.arange(count, device=table.device)[:, None] * total
+        triple = torch.arange(count, device=table.device)[:, None] * total
         parts, names = [], []
         for part in self._parts:
-            k = self._per_statement(part)
+            k = self._per_triple(part)
             own, each = slice(first, first + count), slice(first * k, (first + count) * k)
             pairs = part.index.numel() > 0
-            index = part.index[own] + statement if pairs else part.index
-            ids = (part.ids[each].view(count, -1) + statement).flatten()
+            index = part.index[own] + triple if pairs else part.index
+            ids = (part.ids[each].view(count, -1) + triple).flatten()
             factors = [x[own] if pairs else x for x in (part.query, part.scores, part.d_scores)]
             parts.append((part.kind, factors, index.shape, part.values[each]))
             names += [index.flatten(), ids]
@@ -128,18 +126,18 @@ class Caught(Gradient):
         return table.new_zeros(count).index_add_(0, known // total, formed.square().sum(-1))
 
 
-class Statements:
-    """A differentiated batch: every table's gradient, statement by statement."""
+class PerTriple:
+    """A differentiated batch: every table's gradient, triple by triple."""
 
     def __init__(self, caught: Mapping[int, Caught], losses: Tensor) -> None:
         self.caught, self.losses = caught, losses  # losses [b]
 
     def squares(self) -> Tensor:
-        """The squared norm of each statement's gradient of each table, [tables, b]."""
+        """The squared norm of each triple's gradient of each table, [tables, b]."""
         return torch.stack([one.squares() for one in self.caught.values()])
 
     def norms(self) -> Tensor:
-        """The norm [b] of each statement's gradient, over all tables together."""
+        """The norm [b] of each triple's gradient, over all tables together."""
         return self.squares().sum(0).sqrt()
 
     def touched(self, gradient: Gradient) -> Tensor:
@@ -157,16 +155,16 @@ class Statements:
             one.release_(factors)
 
 
-def differentiated(tables: Tables, objective: Objective, batch: Batch) -> Statements:
+def differentiated(tables: Tables, objective: Objective, batch: Batch) -> PerTriple:
     """The gradients of a batch's losses, by the tables and their companion."""
     with _catching(tables, (len(batch.anchor), batch.index.shape[1])) as caught, torch.enable_grad():
         losses = objective(tables, batch)
         losses.sum().backward()
-    return Statements({number: one for number, one in caught.items() if not one.empty}, losses.detach())
+    return PerTriple({number: one for number, one in caught.items() if not one.empty}, losses.detach())
 
 
 def at_once(tables: Tables, candidates: int) -> int:
-    """How many statements can be differentiated in one go.
+    """How many triples can be differentiated in one go.
 
     A model that projects candidates takes some queries at a time (`Tables.scores`), and no more than these
     can be told apart.

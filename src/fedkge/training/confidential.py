@@ -1,4 +1,4 @@
-"""A site's statements parted into confidential and unrestricted ones, and batches of the confidential."""
+"""A site's triples parted into confidential and unrestricted ones, and batches of the confidential."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from fedkge.training.trainer import Batch, Trainer
 
 
 def marked(graph: Graph, privacy: Privacy) -> Mask:
-    """Which training statements are confidential, [m]: those that are marked, or all."""
+    """Which training triples are confidential, [m]: those that are marked, or all."""
     if privacy.mode == "fulldp":
         return np.ones(len(graph.train), np.bool_)
     return np.zeros(len(graph.train), np.bool_) if graph.confidential is None else graph.confidential
 
 
 def unmarked(graph: Graph, privacy: Privacy) -> Graph:
-    """The same graph, its names included, without confidential statements."""
+    """The same graph, its names included, without confidential triples."""
     return replace(graph, train=graph.train[~marked(graph, privacy)], confidential=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Confidential statements of one site; `answers` are what their negatives leave out, if anything."""
+    """Confidential triples of one site; `answers` are what their negatives leave out, if anything."""
 
     triples: Tensor  # int64 [c, 3]
     entities: Tensor  # int64 [1], how many negatives are drawn from: all that the site has
     answers: Mapping[Side, Answers] | None
-    alone: bool  #: there are no unrestricted statements beside them
+    alone: bool  #: there are no unrestricted triples beside them
     none: Tensor  # int64 [2], zeros
     one: Tensor  # [1]
 
     def batch(self, chosen: Tensor, side: Side, negatives: int, key: Tensor) -> Batch:
-        """The statements at places `chosen` [b]; their negatives depend on the key [1] and the place alone.
+        """The triples at places `chosen` [b]; their negatives depend on the key [1] and the place alone.
 
-        So a statement more or less changes nothing about the others.
+        So a triple more or less changes nothing about the others.
         """
         h, r, t = self.triples[chosen].T.contiguous()
         anchor, target = (h, t) if side is Side.TAIL else (t, h)
@@ -74,7 +74,7 @@ class Sheet:
 
     @property
     def there(self) -> Tensor:
-        """How many statements there are [1]; places after them are padding."""
+        """How many triples there are [1]; places after them are padding."""
         return self._numbers[:1]
 
     @property
@@ -87,11 +87,11 @@ class Sheet:
         return self._numbers[2:][self.names.index(name)][None]
 
     def placed(self, size: int) -> Tensor:
-        """Places of the statements, and padding [size]."""
+        """Places of the triples, and padding [size]."""
         return self._numbers[2 + len(self.names) :][:size]
 
     def write(self, secret: Secret, number: int, chosen: Ids, size: int) -> None:
-        """Lay out the step of that number, on the statements `chosen`."""
+        """Lay out the step of that number, on the triples `chosen`."""
         purposes = [("negatives",), *(("noise", name) for name in self.names)]
         head = np.array([len(chosen), *(secret.key(number, *purpose) for purpose in purposes)], np.uint64)
         numbers = np.zeros(len(head) + size, np.int64)
@@ -109,10 +109,10 @@ class Sheet:
 def parted(
     site: tuple[str, Graph], confidential: Mask, seed: int, knows_all: bool, device: torch.device
 ) -> tuple[Corpus, Closed]:
-    """The unrestricted statements to train on, and the confidential ones.
+    """The unrestricted triples to train on, and the confidential ones.
 
-    Unless the trainer `knows_all`, what unrestricted statements leave out of their negatives are unrestricted
-    statements, and the confidential leave out nothing. Where no statement is unrestricted, the corpus has
+    Unless the trainer `knows_all`, what unrestricted triples leave out of their negatives are unrestricted
+    triples, and the confidential leave out nothing. Where no triple is unrestricted, the corpus has
     all, for its sizes, and is not to be trained on.
     """
     name, graph = site
@@ -133,7 +133,7 @@ def parted(
 
 
 def _answers(corpus: Corpus, places: Tensor) -> dict[Side, Answers]:
-    """What some of the statements leave out."""
+    """What some of the triples leave out."""
     return {
         side: Answers(known.known, known.lo[places], known.hi[places])
         for side, known in corpus.answers.items()
@@ -141,23 +141,23 @@ def _answers(corpus: Corpus, places: Tensor) -> dict[Side, Answers]:
 
 
 def poisson_batches(
-    secret: Secret, cadence: Cadence, statements: int, numbers: range, trainer: Trainer, epoch: int
+    secret: Secret, cadence: Cadence, triples: int, numbers: range, trainer: Trainer, epoch: int
 ) -> Iterator[tuple[Ids, Side]]:
-    """For each step a sample that each statement is in with probability `rate`, independently; a side."""
+    """For each step a sample that each triple is in with probability `rate`, independently; a side."""
     for step, number in enumerate(numbers):
         random = secret.generator(number, "sample")
-        count = random.binomial(statements, cadence.rate)
+        count = random.binomial(triples, cadence.rate)
         batch, turn = divmod(step, trainer.visits)
-        chosen = random.choice(statements, count, replace=False, shuffle=False)
+        chosen = random.choice(triples, count, replace=False, shuffle=False)
         yield chosen.astype(np.int64), trainer.sides_of(batch, epoch)[turn]
 
 
 def shuffled_batches(
-    secret: Secret, cadence: Cadence, statements: int, numbers: range, trainer: Trainer, epoch: int
+    secret: Secret, cadence: Cadence, triples: int, numbers: range, trainer: Trainer, epoch: int
 ) -> Iterator[tuple[Ids, Side]]:
     """The steps' pieces of shuffled lists, one list for each visit of an epoch; and a side."""
     random, size = secret.generator(numbers.start, "order"), int(cadence.expected)
-    orders = [random.permutation(statements) for _ in range(trainer.visits)]
+    orders = [random.permutation(triples) for _ in range(trainer.visits)]
     for step in range(len(numbers)):
         batch, turn = divmod(step, trainer.visits)
         yield orders[turn][batch * size : (batch + 1) * size], trainer.sides_of(batch, epoch)[turn]

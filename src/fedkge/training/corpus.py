@@ -1,4 +1,4 @@
-"""The training statements of one or several sites, laid one after another: one site is a stack of one.
+"""The training triples of one or several sites, laid one after another: one site is a stack of one.
 
 Rows of stacked tables follow the same order, so that a stack is trained exactly as one graph is: site s has
 the entities from `entity_ends[s - 1]` on, and what it draws depends on its own key, epoch and step alone.
@@ -26,19 +26,19 @@ class Answers:
     """The known answers of every query of one side, as `kernels.Draw` wants them."""
 
     known: Tensor  # int64 [m]: the j-th smallest answer's local id, minus j
-    lo: Tensor  # int64 [m]: where the answers of statement i's query start
+    lo: Tensor  # int64 [m]: where the answers of triple i's query start
     hi: Tensor  # int64 [m]
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Statements over stacked ids, who owns them, and their answers per side."""
+    """Triples over stacked ids, who owns them, and their answers per side."""
 
     names: tuple[str, ...]
     triples: Tensor  # int64 [m, 3], stacked ids
     site: Tensor  # int64 [m], ascending
-    local: Tensor  # int64 [m], the statement's number at its site
-    sizes: Tensor  # int64 [s], statements per site
+    local: Tensor  # int64 [m], the triple's number at its site
+    sizes: Tensor  # int64 [s], triples per site
     entity_ends: Tensor  # int64 [s]
     relation_ends: Tensor  # int64 [s]
     answers: Mapping[Side, Answers]
@@ -49,7 +49,7 @@ class Corpus:
     def of(cls, sites: Mapping[str, Graph], seed: int, device: torch.device | str = "cpu") -> Corpus:
         for name, graph in sites.items():
             if not len(graph.train):
-                raise DataError(f"site {name!r} has no training statements")
+                raise DataError(f"site {name!r} has no training triples")
         graphs = list(sites.values())
         sizes, entities, relations = (
             np.array(counts, np.int64)
@@ -90,7 +90,7 @@ class Corpus:
         return torch.as_tensor(counts).to(torch.float32).rsqrt()
 
     def shuffled(self, epoch: int, side: int) -> Tensor:
-        """Statement numbers, sites one after another, each site's own in a random order."""
+        """Triple numbers, sites one after another, each site's own in a random order."""
         keys = backend(self.triples.device).order_keys(self.order_keys, self.site, self.local, (side, epoch))
         return keys.argsort(stable=True)
 
@@ -101,7 +101,7 @@ def _starts(sizes: Ids) -> Ids:
 
 
 def _answers(triples: Ids, side: Side, first: Ids, owned: Ids) -> tuple[Ids, Ids, Ids]:
-    """known, lo, hi of `Answers`; statement i's site has `owned[i]` entities from `first[i]` on."""
+    """known, lo, hi of `Answers`; triple i's site has `owned[i]` entities from `first[i]` on."""
     h, r, t = triples.T
     anchor, answer = (h, t) if side is Side.TAIL else (t, h)
     order = np.lexsort((answer, r, anchor))
@@ -115,7 +115,7 @@ def _answers(triples: Ids, side: Side, first: Ids, owned: Ids) -> tuple[Ids, Ids
     lo[order], hi[order] = starts[group], stops[group]
     if full := int((hi - lo >= owned).sum()):
         warnings.warn(
-            f"{full} training statements have no {side} that is not an answer already; their negatives are "
+            f"{full} training triples have no {side} that is not an answer already; their negatives are "
             "drawn from all entities of the site",
             DataWarning,
             stacklevel=4,

@@ -57,7 +57,7 @@ def decomposed(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 class Factored:
     """Some rows of a table, of one site or of several laid one after another, in their last epoch.
 
-    The factors are tables as any other: one line per row, stepped by the trainer's kind of optimiser, new
+    The factors are tables as any other: one line per row, stepped by the trainer's kind of optimizer, new
     each time. They last for an epoch, so that no checkpoint needs them.
     """
 

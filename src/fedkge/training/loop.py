@@ -20,7 +20,7 @@ from fedkge.training.trainer import Batch, BySite, Moments, Objective, Penalty, 
 
 
 class Training:
-    """One or several sites' tables under training, companions included: optimisers and schedule of batches.
+    """One or several sites' tables under training, companions included: optimizers and schedule of batches.
 
     Everything random is computed from the corpus's keys, the epoch and the step, so `state()` and the
     number of the next epoch are all that resuming needs. `penalties` are added to every step's loss, over the
@@ -73,18 +73,18 @@ class Training:
         return {factored: Steps() for factored in (False, True)} if self.captures else {}
 
     def _lay_out(self, chosen: tuple[int, ...]) -> None:
-        """Where each shuffled statement stands in the schedule: by batch, then by site."""
+        """Where each shuffled triple stands in the schedule: by batch, then by site."""
         corpus, size = self.corpus, self.trainer.batch_size
         self.chosen = chosen
         taking = torch.zeros_like(corpus.sizes, dtype=torch.bool)
         taking[list(chosen)] = True
-        self.sizes = corpus.sizes * taking  # [s], statements that are up for training
+        self.sizes = corpus.sizes * taking  # [s], triples that are up for training
         mine = taking[corpus.site].nonzero()[:, 0]
         batch = corpus.local[mine] // size
         self.layout = mine[torch.argsort(batch * len(corpus.names) + corpus.site[mine], stable=True)]
         self.slot_site = corpus.site[self.layout]
         self.slot_position = corpus.local[self.layout] % size
-        self.counts: list[int] = torch.bincount(batch).tolist()  # statements per batch, of all sites
+        self.counts: list[int] = torch.bincount(batch).tolist()  # triples per batch, of all sites
         ends = torch.tensor(self.counts, device=batch.device).cumsum(0)
         self.starts = ends - torch.tensor(self.counts, device=batch.device)
         self.schedule: dict[Side, Tensor] = {}
@@ -102,7 +102,7 @@ class Training:
             tensor.copy_(state[name])
 
     def restart(self) -> None:
-        """Forget the optimisers' moments, as methods do that make a new optimiser every round."""
+        """Forget the optimizers' moments, as methods do that make a new optimizer every round."""
         for stepper in self.steppers.values():
             stepper.restart()
 
@@ -125,7 +125,7 @@ class Training:
             self._take(count, side, factored)
 
     def _shuffle(self, epoch: int) -> None:
-        """Deal out the statements of an epoch."""
+        """Deal out the triples of an epoch."""
         self.clock[0].fill_(0)  # a fill, not a copy: it must not wait for the device
         self.clock[1].fill_(epoch)
         for turn, side in enumerate(self.trainer.turns):
@@ -136,7 +136,7 @@ class Training:
                 self.schedule[side] = order
 
     def _turns(self, epoch: int) -> Iterator[tuple[int, Side]]:
-        """The steps of an epoch: how many statements, and which side."""
+        """The steps of an epoch: how many triples, and which side."""
         for number, count in enumerate(self.counts):
             for side in self.trainer.sides_of(number, epoch):
                 yield count, side
@@ -150,7 +150,7 @@ class Training:
             step(count, side)
 
     def _step(self, count: int, side: Side, factored: bool = False) -> None:
-        """One optimiser step on the next `count` statements; no host synchronisation."""
+        """One optimizer step on the next `count` triples; no host synchronisation."""
         turn = self.trainer.visits
         batch = self._batch(count, side)
         with torch.enable_grad():

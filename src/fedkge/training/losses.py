@@ -1,4 +1,4 @@
-"""Losses of one positive against its negatives: scores in, one number per statement out."""
+"""Losses of one positive against its negatives: scores in, one number per triple out."""
 
 from __future__ import annotations
 

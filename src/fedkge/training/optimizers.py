@@ -1,4 +1,4 @@
-"""Optimisers over whole tables, as the papers use them, and a row-wise Adam for large ones."""
+"""Optimizers over whole tables, as the papers use them, and a row-wise Adam for large ones."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Optimizer(ABC):
 
 
 def dense(gradient: Gradient) -> Tensor:
-    """The whole table's gradient, which an optimiser that is not `rows_only` needs."""
+    """The whole table's gradient, which an optimizer that is not `rows_only` needs."""
     if gradient.dense is None:
-        raise TypeError("this optimiser steps whole tables")
+        raise TypeError("this optimizer steps whole tables")
     return gradient.dense
 
 

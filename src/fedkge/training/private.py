@@ -1,6 +1,6 @@
-"""DP-SGD on confidential statements beside plain steps on unrestricted ones (DPKGE, Han et al., 2022).
+"""DP-SGD on confidential triples beside plain steps on unrestricted ones (DPKGE, Han et al., 2022).
 
-A confidential step: each statement's gradient, with its negatives, is cut to a norm C, noise of standard
+A confidential step: each triple's gradient, with its negatives, is cut to a norm C, noise of standard
 deviation sigma C is added, and the sum is divided by the expected size of a batch (Algorithm 1, lines 12 to
 17). Whatever follows (Adam, constraints, penalties, what a method sends) is computed from that alone.
 """
@@ -23,7 +23,7 @@ from fedkge.models.tables import LONGEST
 from fedkge.privacy import Privacy, Spending
 from fedkge.randomness import generator
 from fedkge.training.cadence import Cadence, interleaved
-from fedkge.training.clipping import Statements, at_once, differentiated
+from fedkge.training.clipping import PerTriple, at_once, differentiated
 from fedkge.training.confidential import Sheet, parted, poisson_batches, shuffled_batches
 from fedkge.training.factored import Changes
 from fedkge.training.loop import Training
@@ -32,35 +32,35 @@ from fedkge.training.optimizers import OPTIMIZERS, Adam, Optimizer
 from fedkge.training.secret import Secret
 from fedkge.training.trainer import Batch, Objective, Penalty, Trainer
 
-CONFIDENTIAL = "confidential."  #: steps that have optimisers of their own, by strict rules
+CONFIDENTIAL = "confidential."  #: steps that have optimizers of their own, by strict rules
 SPARE = (2.0, 6.0)  #: standard deviations of a Poisson batch's size that captured steps have places for
 
 
 @dataclass(frozen=True)
 class Protection:
-    """How one site's confidential statements are protected."""
+    """How one site's confidential triples are protected."""
 
     privacy: Privacy
-    confidential: Mask  # [m], of the training statements
+    confidential: Mask  # [m], of the training triples
     noise: float  #: the noise multiplier
     cadence: Cadence
     secret: Secret
     spending: Spending
 
     def observed(self, triples: Tensor) -> Tensor:
-        """The statements [n, 3] that a model may read numbers off, which then get no noise."""
+        """The triples [n, 3] that a model may read numbers off, which then get no noise."""
         if not self.privacy.strict:
             return triples
         return triples[torch.from_numpy(~self.confidential).to(triples.device)]
 
 
 class PrivateTraining(Training):
-    """Training of one site, whose confidential statements have steps of their own.
+    """Training of one site, whose confidential triples have steps of their own.
 
-    By `strict` rules batches are Poisson samples, a statement's negatives are drawn from all entities and
+    By `strict` rules batches are Poisson samples, a triple's negatives are drawn from all entities and
     depend on nothing but the step and itself, and every row gets noise in every confidential step, also of an
-    empty batch. Filtered negatives of unrestricted statements look at unrestricted statements alone. By the
-    `paper`'s rules batches are shuffled, negatives are filtered by all statements, the rows that a batch
+    empty batch. Filtered negatives of unrestricted triples look at unrestricted triples alone. By the
+    `paper`'s rules batches are shuffled, negatives are filtered by all triples, the rows that a batch
     touches get noise, and C is a percentile of the batch's norms, of those that are not 0.
 
     Each epoch's confidential steps are in the ledger before the first of them. Samples, negatives and noise
@@ -102,7 +102,7 @@ class PrivateTraining(Training):
         self._closed_steps = self._steps() if privacy.strict and not _formed(trainer, tables) else {}
 
     def _owed(self) -> dict[str, LazyNoise]:
-        """Noise that is added later, and optimisers that leave untouched rows alone."""
+        """Noise that is added later, and optimizers that leave untouched rows alone."""
         owed = {}
         for axis in Axis:
             table = self.tables.table(axis)
@@ -189,7 +189,7 @@ class PrivateTraining(Training):
             step(size, side)
 
     def _size(self, count: int) -> int:
-        """The size of a step on so many statements: padded to one of few sizes where steps are captured."""
+        """The size of a step on so many triples: padded to one of few sizes where steps are captured."""
         if not self._closed_steps:
             return count
         if count > self._sizes[-1]:  # larger than all before, by rare chance: the sheet moves, capture anew
@@ -198,7 +198,7 @@ class PrivateTraining(Training):
         return next(size for size in self._sizes if size >= count)
 
     def _closed_step(self, size: int, side: Side, factored: bool = False) -> None:
-        """One step on the confidential statements of the sheet; strict: no host synchronisation."""
+        """One step on the confidential triples of the sheet; strict: no host synchronisation."""
         placed, key = self.sheet.placed(size), self.sheet.negatives
         batch = self._owing(self.closed.batch(placed, side, self.trainer.negatives, key))
         for noise in self.noises.values():
@@ -213,7 +213,7 @@ class PrivateTraining(Training):
         for noise in self.noises.values():
             noise.end()
 
-    def _release(self, pieces: Sequence[Statements]) -> Tensor:
+    def _release(self, pieces: Sequence[PerTriple]) -> Tensor:
         """Add up the gradients, cut to the norm that is returned [1]; padding counts nothing."""
         if not pieces:
             return self.clip
@@ -227,7 +227,7 @@ class PrivateTraining(Training):
             piece.release_(own)
         return clip
 
-    def _blur(self, clip: Tensor, pieces: Sequence[Statements]) -> None:
+    def _blur(self, clip: Tensor, pieces: Sequence[PerTriple]) -> None:
         """Add noise: to every row, now or later; by the paper's rules to those that were touched."""
         scale = clip * (self.protection.noise / self.protection.cadence.expected)
         for name, lazy in self.lazy.items():
@@ -251,10 +251,10 @@ class PrivateTraining(Training):
 
 
 def check_trainer(trainer: Trainer, privacy: Privacy) -> None:
-    """Options of a trainer that would let confidential statements out, past the noise."""
+    """Options of a trainer that would let confidential triples out, past the noise."""
     if trainer.subsampling:
         raise ConfigError(
-            "trainer.subsampling: weighs a statement by how many others there are, which the noise does not "
+            "trainer.subsampling: weighs a triple by how many others there are, which the noise does not "
             f"cover; expected false with privacy.mode {privacy.mode!r}"
         )
     if privacy.strict and OPTIMIZERS[trainer.optimizer].rows_only:
@@ -278,7 +278,7 @@ def unconstrained(tables: Tables) -> bool:
 
 
 def adds_noise(optimizer: Optimizer, gradient: Gradient, model: Model, axis: Axis) -> bool:
-    """Whether an optimiser adds noise where it steps a row: on a GPU, which waits for memory most of a step.
+    """Whether an optimizer adds noise where it steps a row: on a GPU, which waits for memory most of a step.
 
     Not with columns that no step moves.
     """
@@ -299,7 +299,7 @@ def _percentile(norms: Tensor, percentile: float) -> Tensor:
 
 
 def _pieces(batch: Batch, some: int) -> Iterator[Batch]:
-    """A batch in pieces of at most `some` statements; none of an empty one."""
+    """A batch in pieces of at most `some` triples; none of an empty one."""
     for start in range(0, len(batch.anchor), some):
         own = slice(start, start + some)
         names = ("anchor", "relation", "index", "site", "weight")

@@ -1,4 +1,4 @@
-"""One model's tables under optimisation: gradients, optimisers, and how many steps each site has taken."""
+"""One model's tables under optimisation: gradients, optimizers, and how many steps each site has taken."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from fedkge.training.optimizers import OPTIMIZERS, Optimizer, dense
 from fedkge.training.trainer import Batch, Trainer
 
 
-class Optimisers:
-    """One optimiser for each table of a model, and how many steps each site has taken with them."""
+class Optimizers:
+    """One optimizer for each table of a model, and how many steps each site has taken with them."""
 
     def __init__(self, by_axis: Mapping[Axis, Optimizer], sites: Tensor) -> None:
         self.by_axis = dict(by_axis)
@@ -33,7 +33,7 @@ class Stepper:
     """Takes the steps of one `Tables`, of one site or of several laid one after another.
 
     Rows that are `factored` can be stepped as factors of their change. A table that another stepper steps
-    already (`lent`) gets its gradient added there. Steps of another kind can have optimisers of their own.
+    already (`lent`) gets its gradient added there. Steps of another kind can have optimizers of their own.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Stepper:
         every = {Axis.ENTITY: corpus.entity_ends, Axis.RELATION: corpus.relation_ends}
         theirs = [a for a in Axis if lent is not None and tables.table(a) is lent.tables.table(a)]
         self.ends = {axis: ends for axis, ends in every.items() if axis not in theirs}
-        self.every = {"": self._optimisers(trainer.lr, corpus.sizes)}  # by the kind of step
+        self.every = {"": self._optimizers(trainer.lr, corpus.sizes)}  # by the kind of step
         factors = kind.from_factors and not tables.model.projects  # a row's gradient is computed to step it
         own = {axis: Gradient(tables.table(axis), kind.rows_only or factors) for axis in self.ends}
         own |= {axis: Gradient(tables.table(axis), False) for axis in factored or ()}
@@ -67,12 +67,12 @@ class Stepper:
             axis for axis in self.ends if tables.model.constrain(tables.table(axis)[:1], axis) is not None
         ]
 
-    def _optimisers(self, rate: float, sites: Tensor) -> Optimisers:
-        return Optimisers({axis: self.kind(self.tables.table(axis), rate) for axis in self.ends}, sites)
+    def _optimizers(self, rate: float, sites: Tensor) -> Optimizers:
+        return Optimizers({axis: self.kind(self.tables.table(axis), rate) for axis in self.ends}, sites)
 
     def part(self, steps: str, rate: float) -> None:
-        """Give steps of that kind optimisers of their own, of the same kind."""
-        self.every[steps] = self._optimisers(rate, self.every[""].steps)
+        """Give steps of that kind optimizers of their own, of the same kind."""
+        self.every[steps] = self._optimizers(rate, self.every[""].steps)
 
     @property
     def steps(self) -> Tensor:
@@ -92,7 +92,7 @@ class Stepper:
             if held is None:
                 optimizer.step(gradient, turn)
             else:
-                pull = dense(gradient)[held.rows]  # before the optimiser clears it
+                pull = dense(gradient)[held.rows]  # before the optimizer clears it
                 optimizer.step(gradient, turn)
                 held.step(pull, active)
         touched = {Axis.ENTITY: (batch.anchor, batch.index), Axis.RELATION: (batch.relation,)}
@@ -103,7 +103,7 @@ class Stepper:
                 self.tables.constrain_(axis, active[self.owner[axis], None])
 
     def restart(self) -> None:
-        """Forget the moments, as methods do that make a new optimiser every round."""
+        """Forget the moments, as methods do that make a new optimizer every round."""
         for own in self.every.values():
             own.restart()
 

@@ -20,7 +20,7 @@ SIDES = ("both", "alternate", *map(str, Side))
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Statements of one step: for each an anchor, a relation, and candidates of which the first is true."""
+    """Triples of one step: for each an anchor, a relation, and candidates of which the first is true."""
 
     side: Side
     anchor: Tensor  # int64 [b]
@@ -30,7 +30,7 @@ class Batch:
     weight: Tensor  # [b], sums to 1 over each site
 
 
-Objective: TypeAlias = Callable[[Tables, Batch], Tensor]  #: the losses [b] of a batch's statements
+Objective: TypeAlias = Callable[[Tables, Batch], Tensor]  #: the losses [b] of a batch's triples
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ class Penalty:
 
 @dataclass(frozen=True)
 class Trainer:
-    """How a site trains. An epoch visits every statement once per side; where these alternate, once."""
+    """How a site trains. An epoch visits every triple once per side; where these alternate, once."""
 
-    epochs: int = 3  #: passes over the local statements per round
+    epochs: int = 3  #: passes over the local triples per round
     batch_size: int = 512
     negatives: int = 256  #: per positive and side
     lr: float = 1e-3
@@ -80,9 +80,9 @@ class Trainer:
     sides: Literal["both", "alternate", "head", "tail"] = (
         "both"  #: which end is corrupted; alternate: by batch
     )
-    filtered: bool = True  #: negatives are never known training statements
-    l3: float = 0.0  #: weight of the cubes of a statement's rows in its loss, against large rows; 0: none
-    subsampling: bool = False  #: weigh statements by 1 / sqrt(how often their queries occur)
+    filtered: bool = True  #: negatives are never known training triples
+    l3: float = 0.0  #: weight of the cubes of a triple's rows in its loss, against large rows; 0: none
+    subsampling: bool = False  #: weigh triples by 1 / sqrt(how often their queries occur)
     deterministic: bool = False  #: on a GPU: sums in a fixed order, slower; the CPU always does so
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class Trainer:
 
     @property
     def visits(self) -> int:
-        """How often an epoch visits a statement."""
+        """How often an epoch visits a triple."""
         return 1 if self.sides == "alternate" else len(self.turns)
 
     def sides_of(self, batch: int, epoch: int) -> tuple[Side, ...]:
@@ -132,13 +132,13 @@ class Trainer:
         return losses if self.l3 else objective
 
     def losses(self, scores: Tensor) -> Tensor:
-        """The loss [b] of statements and their negatives, from scores [b, 1 + n] with the true one first."""
+        """The loss [b] of triples and their negatives, from scores [b, 1 + n] with the true one first."""
         option = self.ranking_margin if self.loss == "margin" else self.temperature
         return LOSSES[self.loss](scores, option)
 
 
 def _cubes(tables: Tables, batch: Batch) -> Tensor:
-    """[b]: of the rows of each statement, the numbers that are trained, cubed and summed."""
+    """[b]: of the rows of each triple, the numbers that are trained, cubed and summed."""
     anchor, true = (tables.rows(Axis.ENTITY, ids) for ids in (batch.anchor, batch.index[:, 0]))
     relation = tables.model.trained(tables.rows(Axis.RELATION, batch.relation), Axis.RELATION)
     return _cube(anchor) + _cube(relation) + _cube(true)

@@ -15,7 +15,7 @@ from fedkge.kernels.cpu import coding, grouping, losses, noise, norms, optimizer
 
 shares = reference.shares
 
-PIECES = 256  #: parts that an optimiser's rows are dealt out in
+PIECES = 256  #: parts that an optimizer's rows are dealt out in
 
 
 def _rows(tensor: Tensor) -> NDArray[np.float32]:

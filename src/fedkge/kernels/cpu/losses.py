@@ -1,4 +1,4 @@
-"""Losses of scores with their gradients, one statement at a time: contrast with negatives, distillation."""
+"""Losses of scores with their gradients, one triple at a time: contrast with negatives, distillation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def log1p(e):
 
 @unfused()
 def contrast_one(s, temperature):  # [1 + n], scalar
-    """The loss of one statement's scores; in their place it leaves their gradient."""
+    """The loss of one triple's scores; in their place it leaves their gradient."""
     half, one, zero = s.dtype.type(0.5), s.dtype.type(1), s.dtype.type(0)
     n = s.shape[0] - 1
     weight, e = np.empty(n + 1, s.dtype), np.empty(n + 1, s.dtype)

@@ -1,7 +1,7 @@
-"""Norms of single statements' gradients on the CPU, without forming a gradient.
+"""Norms of single triples' gradients on the CPU, without forming a gradient.
 
-All candidates of a statement meet one query, so that a row's part is the sum of its `d_scores` times one
-direction whose length is known. A small hash table per statement merges repeated rows. All in float64: where
+All candidates of a triple meet one query, so that a row's part is the sum of its `d_scores` times one
+direction whose length is known. A small hash table per triple merges repeated rows. All in float64: where
 terms cancel, the root of a square's error is a norm's.
 """
 

@@ -1,4 +1,4 @@
-"""Optimiser steps on the CPU: over whole tables, or over the rows a batch touched.
+"""Optimizer steps on the CPU: over whole tables, or over the rows a batch touched.
 
 `pieces` [k, 3] are the rows that take a step (a stacked site that has run out of batches takes none): from,
 to, and the number of the site, which has its own bias corrections of Adam. One loop over the pieces of all

@@ -1,6 +1,6 @@
-"""Norms of single statements' gradients on the GPU, one program each, and how much of each is added.
+"""Norms of single triples' gradients on the GPU, one program each, and how much of each is added.
 
-A row's part of a statement's gradient is the sum of its `d_scores` times one direction, whose length is
+A row's part of a triple's gradient is the sum of its `d_scores` times one direction, whose length is
 known. The sum over rows of squared sums is the sum of d_i d_j over all pairs of candidates that are one row:
 every two blocks of candidates are compared once.
 """
@@ -19,7 +19,7 @@ from fedkge.kernels.gpu.similarity import DOT, L1, L2, MODULUS
 
 WIDTHS = Tiles(512)
 PAIRED = 64  #: candidates that are compared with as many others at once
-CUT = 1024  #: statements that are cut at once
+CUT = 1024  #: triples that are cut at once
 
 
 @triton.jit

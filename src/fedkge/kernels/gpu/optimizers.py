@@ -1,4 +1,4 @@
-"""Optimiser steps over whole tables on the GPU, from gradients that are summed up already.
+"""Optimizer steps over whole tables on the GPU, from gradients that are summed up already.
 
 They are one pass that clears the gradient on the way. What a turn says is read on the device.
 """
