@@ -16,12 +16,12 @@ from dataclasses import replace
 
 import torch
 
+from fedkge.exchange.channel import channel
 from fedkge.exchange.codec import CODECS, Codec
-from fedkge.exchange.line import line
 from fedkge.exchange.rows import Rows
-from fedkge.exchange.select import SELECTIONS, Choice, Selection
+from fedkge.exchange.select import SELECTIONS, History, Selection
 from fedkge.graphs.graph import Axis
-from fedkge.methods.base import Shared, Site
+from fedkge.methods.state import Shared, Site
 from fedkge.models import MODELS, Tables
 
 WIDTH = 256
@@ -44,14 +44,14 @@ def measure(selection: Selection, codec: Codec, rows: int, turns: int) -> dict[s
     tables = Tables(MODELS["transe"](dim=WIDTH), table, torch.zeros(1, WIDTH))
     none = Shared(ids[:0], ids[:0])
     site = Site("site", tables, {Axis.ENTITY: Shared(ids, ids), Axis.RELATION: none}, {})
-    choice = Choice(selection, {Axis.ENTITY: site.read(Axis.ENTITY)})
+    history = History(selection, {Axis.ENTITY: site.read(Axis.ENTITY)})
     announced, widths = {Axis.ENTITY: ids}, {Axis.ENTITY: WIDTH}
-    here, there = (line(codec, announced, widths, hub=hub) for hub in (False, True))
+    here, there = (channel(codec, announced, widths, hub=hub) for hub in (False, True))
     spent: dict[str, list[float]] = {"up_s": [], "down_s": []}
     for turn in range(1, turns + 1):
         table.add_(torch.randn(WIDTH), alpha=0.01)
         started = time.perf_counter()
-        body = here.encode(choice.up({Axis.ENTITY: site.read(Axis.ENTITY)}, turn), turn)
+        body = here.encode(history.chosen({Axis.ENTITY: site.read(Axis.ENTITY)}, turn), turn)
         spent["up_s"].append(time.perf_counter() - started)
         sent = there.decode(body, turn)[Axis.ENTITY]
         support = None if len(sent) == rows else torch.ones(len(sent), dtype=torch.int64)
@@ -59,7 +59,7 @@ def measure(selection: Selection, codec: Codec, rows: int, turns: int) -> dict[s
         del sent, body
         started = time.perf_counter()
         here.settle(True)
-        choice.settle(True)
+        history.settle(True)
         site.write(site.merged(here.decode(answer, turn + 1)))
         spent["down_s"].append(time.perf_counter() - started)
         there.settle(True)

@@ -19,9 +19,11 @@ import numpy as np
 import torch
 
 from fedkge.graphs.graph import Axis, Federation, Graph, Names
-from fedkge.runtimes.experiment import Experiment
-from fedkge.runtimes.folder import RunFolder
-from fedkge.runtimes.inprocess import Federated, Simulation, run
+from fedkge.runs.data import Sources, load
+from fedkge.runs.experiment import Experiment
+from fedkge.runs.folder import RunFolder
+from fedkge.runtimes.record import Watch, ignored
+from fedkge.runtimes.run import Simulated, Simulation, run
 
 R10: dict[str, Any] = {
     "rounds": 100,
@@ -45,14 +47,19 @@ def report(name: str, **values: Any) -> None:
 
 
 def federated(
-    config: dict[str, Any], graphs: Federation, where: Path, device: torch.device, how: Simulation
-) -> Federated:
+    config: dict[str, Any],
+    graphs: Federation,
+    where: Path,
+    device: torch.device,
+    how: Simulation,
+    watch: Watch = ignored,
+) -> Simulated:
     one = Experiment.parse(config)
     folder = RunFolder.create(where, one, resume=False)
-    return Federated(one, graphs, folder, device, how)
+    return Simulated(one, Sources.of(one, graphs), folder, device, how, watch)
 
 
-def sweep(run_: Federated, number: int) -> float:
+def sweep(run_: Simulated, number: int) -> float:
     """Seconds of one round's training, all sites."""
     started = time.perf_counter()
     for stack in run_.stacks:
@@ -125,9 +132,10 @@ def thousand_sites(device: torch.device, sites: int = 1000, count: int = 100) ->
         "evaluate": {"every": 6, "patience": 0},
     }
     with tempfile.TemporaryDirectory() as folder:
-        one = federated(config, graphs, Path(folder) / "r", device, Simulation())
-        marks = []
-        one.play(lambda progress: marks.append(time.perf_counter()))
+        marks: list[float] = []
+        watch: Watch = lambda progress: marks.append(time.perf_counter())  # noqa: E731
+        one = federated(config, graphs, Path(folder) / "r", device, Simulation(), watch)
+        one.play()
         rounds = np.diff(marks[:5]).tolist()
     report(
         "thousand-sites", seconds=statistics.median(rounds), sites=sites, train=one.clock.seconds["train"] / 6
@@ -143,7 +151,7 @@ def main() -> None:
     parser.add_argument("--only", default="ways,whole,thousand")
     options = parser.parse_args()
     device, only = torch.device(options.device), options.only.split(",")
-    graphs = {} if only == ["thousand"] else Experiment.parse(R10).load()
+    graphs = {} if only == ["thousand"] else load(Experiment.parse(R10)).named
     if "ways" in only:
         ways(device, options.turns, graphs, 3 if device.type == "cuda" else 1)
     if "whole" in only:

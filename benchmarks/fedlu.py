@@ -16,8 +16,9 @@ import torch
 
 from federation import R10, federated, report, sweep
 from fedkge.graphs.graph import Federation
-from fedkge.runtimes.experiment import Experiment
-from fedkge.runtimes.inprocess import Simulation
+from fedkge.runs.data import load
+from fedkge.runs.experiment import Experiment
+from fedkge.runtimes.run import Simulation
 
 MODELS = {"transe": 10.0, "rotate": 9.0, "complex": 9.0}  # margins
 METHODS = ("fedep", "fedlu")
@@ -55,7 +56,7 @@ def main() -> None:
     options = parser.parse_args()
     device = torch.device(options.device)
     gpu = device.type == "cuda"
-    graphs = Experiment.parse(R10).load()
+    graphs = load(Experiment.parse(R10)).named
     some = dict(list(graphs.items())[: options.sites or (len(graphs) if gpu else 3)])
     for model in options.models.split(","):
         cost(model, some, device, options.turns, 3 if gpu else 1)

@@ -29,10 +29,11 @@ import torch
 
 from fedkge.config import override, read_toml
 from fedkge.errors import DataError, FedkgeError
-from fedkge.privacy import LEDGER, accounts, whole_ledger
-from fedkge.runtimes.experiment import Experiment
-from fedkge.runtimes.folder import RunFolder
-from fedkge.runtimes.inprocess import run
+from fedkge.nodes.ledgers import run_entries
+from fedkge.privacy import costs
+from fedkge.runs.experiment import Experiment
+from fedkge.runs.folder import RunFolder
+from fedkge.runtimes.run import Simulation, run
 from frontier_page import Row, page
 
 ROOT = Path(__file__).parent.parent
@@ -96,13 +97,7 @@ TUNING = (
 # Runs
 
 
-class Results(RunFolder):
-    """A run without tables and checkpoints, which need safetensors: options, journal, ledger, summary."""
-
-    def _not_kept(self, *_: object, **__: object) -> None:
-        pass
-
-    save_site = save_ranks = save_checkpoint = load_checkpoint = _not_kept
+RESULTS = Simulation(tables=False)  #: tables and checkpoints need safetensors
 
 
 @dataclass(frozen=True)
@@ -132,7 +127,8 @@ def train(job: Job, device: str) -> tuple[bool, str]:
     shutil.rmtree(draft, ignore_errors=True)
     try:
         experiment = Experiment.parse(job.config)
-        summary = run(experiment, Results.create(draft, experiment, resume=False), torch.device(device))
+        folder = RunFolder.create(draft, experiment, resume=False)
+        summary = run(experiment, folder, torch.device(device), how=RESULTS)
     except FedkgeError as error:
         return False, f"{named}: {error}"
     draft.rename(job.folder)
@@ -167,9 +163,8 @@ def summary_of(path: Path, point: Point, presets: Path) -> dict[str, Any]:
     privacy = experiment.privacy
     if privacy.noisy and not summary["privacy"]:
         assert privacy.delta is not None, "with noise there is a delta"
-        entries = whole_ledger(path / LEDGER, summary).entries
-        counted = accounts(entries, privacy.delta, privacy.accountant)
-        summary["privacy"] = [account.plain() for account in counted]
+        counted = costs(run_entries(path), privacy.delta, privacy.accountant)
+        summary["privacy"] = [cost.plain() for cost in counted]
         folder.write_summary(summary)
     return summary
 

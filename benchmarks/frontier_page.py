@@ -9,7 +9,7 @@ from math import inf
 from textwrap import TextWrapper
 from typing import Any, TypeAlias
 
-from fedkge.privacy.accounts import Account
+from fedkge.privacy.costs import Cost
 from fedkge.privacy.words import FALSE_ALARMS, most_found, number
 from fedkge.reports.experiments import Spread, spread
 from fedkge.reports.frontier import Difference
@@ -168,8 +168,8 @@ def _at(epsilons: Sequence[str]) -> str:
 
 def _allowed(strict: Sequence[Row]) -> str:
     """What each ε still allows an attacker, rounded up."""
-    accounts = [Account("", row["epsilon"], row["delta"], row["accountant"], ()) for row in strict]
-    bounds = ", ".join(f"{_up(most_found(one))} % at ε = {number(one.epsilon)}" for one in accounts)
+    costs = [Cost("", row["epsilon"], row["delta"], row["accountant"], ()) for row in strict]
+    bounds = ", ".join(f"{_up(most_found(one))} % at ε = {number(one.epsilon)}" for one in costs)
     return (
         f"What is promised: a test that wrongly accuses {100 * FALSE_ALARMS:.0f} % of other triples finds "
         f"of the confidential ones at most {bounds} ([why](privacy.md#what-is-protected)); [what attacks "

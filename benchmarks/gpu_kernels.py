@@ -20,17 +20,17 @@ import triton
 from torch import Tensor
 from triton.testing import do_bench, do_bench_cudagraph
 
-from fedkge.kernels.base import Adam, Contribution, Draw, Similarity, Turn
+from fedkge.kernels.base import Adam, Contribution, Draw, Pace, Similarity
 from fedkge.kernels.gpu import (
     backend,
     contrasting,
     grouping,
     optimizers,
+    pace,
     ranking,
     sampling,
     shelving,
     similarity,
-    stepping,
 )
 from fedkge.kernels.gpu.grouping import Groups
 from fedkge.kernels.gpu.launch import Tiles
@@ -61,7 +61,7 @@ class Batch:
     gradient: Tensor
     m: Tensor
     v: Tensor
-    turn: Turn
+    pace: Pace
 
     @classmethod
     def of(cls, kind: Similarity, b: int, n: int, e: int, hub: int = 0) -> Batch:
@@ -74,8 +74,8 @@ class Batch:
         scores = backend.forward(kind, query, table, index)
         part = Contribution(kind, query, index, scores, torch.randn_like(scores), ids, values)
         one = torch.ones(1, dtype=torch.int64, device="cuda")
-        turn = Turn(one * e, one, one.bool())
-        return cls(table, part, *(torch.zeros_like(table) for _ in range(3)), turn)
+        pace = Pace(one * e, one, one.bool())
+        return cls(table, part, *(torch.zeros_like(table) for _ in range(3)), pace)
 
 
 def tilings(default: Tiles, elements: tuple[int, ...], warps: tuple[int, ...]) -> Iterator[Tiles]:
@@ -131,7 +131,7 @@ def contrasted(kind: Similarity, batch: Batch) -> Iterator[Case]:
 
 
 def shelved(kind: Similarity, batch: Batch) -> Iterator[Case]:
-    part, state = batch.part, (batch.m, batch.v, batch.turn, ADAM)
+    part, state = batch.part, (batch.m, batch.v, batch.pace, ADAM)
     yield Case("shelve", lambda: shelving.Shelves.of(part, len(batch.table)))
     for tiles in tilings(shelving.SHELF, (512, 1024, 2048), (1, 2)):
         detail, default = described(tiles, kind), tiles == shelving.SHELF
@@ -140,7 +140,7 @@ def shelved(kind: Similarity, batch: Batch) -> Iterator[Case]:
         )
         yield Case(
             "adam on shelves",
-            lambda t=tiles: stepping.adam_whole(batch.table, part, *state, t),
+            lambda t=tiles: pace.adam_whole(batch.table, part, *state, t),
             detail,
             default,
         )
@@ -150,7 +150,7 @@ def grouped(kind: Similarity, batch: Batch) -> Iterator[Case]:
     part, e = batch.part, len(batch.table)
     yield Case("sort into groups", lambda: Groups.of(part, e))
     groups = Groups.of(part, e)
-    state = (batch.m, batch.v, batch.turn, ADAM)
+    state = (batch.m, batch.v, batch.pace, ADAM)
     choices = product(tilings(grouping.GROUPS, (1024, 2048, 4096), (4,)), (8, 16, 32))
     for tiles, length in sorted(choices, key=lambda choice: choice != (grouping.GROUPS, grouping.SLICE)):
         detail, default = f"{described(tiles, kind)}, slices of {length}", tiles == grouping.GROUPS
@@ -164,24 +164,24 @@ def grouped(kind: Similarity, batch: Batch) -> Iterator[Case]:
         )
         yield Case(
             "adam on groups",
-            lambda t=tiles, s=length: stepping.adam_touched(batch.table, part, groups, *state, t, s),
+            lambda t=tiles, s=length: pace.adam_touched(batch.table, part, groups, *state, t, s),
             detail,
             default and length == grouping.SLICE,
         )
     skewed = Batch.of(kind, *part.index.shape, e, hub=10_000)
     yield Case(
         "adam_touched_, hub of 10,000",
-        lambda: backend.adam_touched_(skewed.table, skewed.part, skewed.m, skewed.v, skewed.turn, ADAM),
+        lambda: backend.adam_touched_(skewed.table, skewed.part, skewed.m, skewed.v, skewed.pace, ADAM),
     )
 
 
 def dense(kind: Similarity, batch: Batch) -> Iterator[Case]:
-    tables, turn = (batch.table, batch.gradient, batch.m, batch.v), batch.turn
+    tables, pace = (batch.table, batch.gradient, batch.m, batch.v), batch.pace
     for tiles in tilings(optimizers.DENSE, (1024, 2048, 4096), (4, 8)):
         detail, default = described(tiles, Similarity.DOT), tiles == optimizers.DENSE
-        yield Case("adam", lambda t=tiles: optimizers.adam(*tables, turn, ADAM, t), detail, default)
-    yield Case("adagrad", lambda: optimizers.adagrad(*tables[:3], turn, 0.1))
-    yield Case("sgd", lambda: optimizers.sgd(*tables[:2], turn, 0.1))
+        yield Case("adam", lambda t=tiles: optimizers.adam(*tables, pace, ADAM, t), detail, default)
+    yield Case("adagrad", lambda: optimizers.adagrad(*tables[:3], pace, 0.1))
+    yield Case("sgd", lambda: optimizers.sgd(*tables[:2], pace, 0.1))
 
 
 def drawn(kind: Similarity, batch: Batch) -> Iterator[Case]:
@@ -233,8 +233,8 @@ def ranked(kind: Similarity, batch: Batch) -> Iterator[Case]:
 
 def steps(kind: Similarity, batch: Batch) -> Iterator[Case]:
     """Whole steps but for the model's queries: what passes over the candidates and whole gradients cost."""
-    part, state = batch.part, (batch.table, batch.gradient, batch.m, batch.v, batch.turn, ADAM)
-    stepped = (batch.table, part, batch.m, batch.v, batch.turn, ADAM)
+    part, state = batch.part, (batch.table, batch.gradient, batch.m, batch.v, batch.pace, ADAM)
+    stepped = (batch.table, part, batch.m, batch.v, batch.pace, ADAM)
     draw, clock = _draw(len(part.index), len(batch.table)), torch.tensor([3, 4], device="cuda")
 
     def start() -> None:

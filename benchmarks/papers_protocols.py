@@ -18,11 +18,11 @@ from fedkge.config import read_toml
 from fedkge.errors import DataError
 from fedkge.reports.options import flat, spoken, valued
 from fedkge.reports.run import Run
-from fedkge.runtimes.experiment import Experiment
+from fedkge.runs.experiment import Experiment
 
 ROOT = Path(__file__).parent.parent
-OWN = ("method", "select", "codec")  #: tables in which runs of one protocol differ
-PLAIN = {"select": "full", "codec": "float32"}  #: names that a row leaves out
+OWN = ("method", "select", "codec", "aggregate")  #: tables in which runs of one protocol differ
+PLAIN = {"select": "full", "codec": "float32", "aggregate": "mean"}  #: names that a row leaves out
 ALWAYS = ("method.affinity",)  #: named even where it is the preset's: the paper has a row for each
 Options = Mapping[str, Any]
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedkge.audits.neighbours import draw, neighbours
+from fedkge.cli.experiments import one
 from fedkge.cli.output import command, show
-from fedkge.config import override, read_toml
-from fedkge.runtimes.experiment import Experiment
+from fedkge.runs.data import load
 
 
 def main() -> None:
@@ -28,12 +28,12 @@ def main() -> None:
         ways["protected"] = [*given.set, *given.protect]
     rows = []
     for way, options in ways.items():
-        experiment = Experiment.parse(override(read_toml(given.config), options))
-        federation = experiment.load()
+        experiment = one(given.config, options)
+        federation = load(experiment).named
         triples = draw(federation[given.site], given.triples, given.seed)
         with TemporaryDirectory() as home:
             found = neighbours(experiment, federation, given.site, triples, Path(home))
-        rows += [{"training": way, **one.plain()} for one in found]
+        rows += [{"training": way, **neighbour.plain()} for neighbour in found]
     show(rows, given.json, "Rank of the true tail")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import numpy as np
 from typer.testing import CliRunner, Result
 
 from fedkge.cli.main import app
+from fedkge.reports.journals import events
 
 LINE = [sys.executable, "-c", "from fedkge.cli.main import main; main()"]
 ENVIRONMENT = {**os.environ, "NUMBA_NUM_THREADS": "1"}
@@ -95,9 +97,21 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def made(run: Path | str) -> dict[str, bytes]:
+    """What the sites of a run have made: all their files but journals, which tell times."""
+    return {name: file for name, file in files(Path(run) / "sites").items() if "journal" not in name}
+
+
+def notes(stderr: str) -> str:
+    """What is said besides the line that every round has where standard error is no terminal."""
+    lines = stderr.splitlines(keepends=True)
+    return "".join(line for line in lines if not re.search(r": round \d+/\d+  loss ", line))
+
+
 def summary_of(run: Path | str) -> dict[str, Any]:
     return json.loads((Path(run) / "summary.json").read_text())
 
 
 def journal_of(run: Path | str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (Path(run) / "run.jsonl").read_text().splitlines()]
+    """What happened in a run, as its nodes and its runtime tell."""
+    return list(events(Path(run)))

@@ -12,9 +12,13 @@ from torch import Tensor
 
 from fedkge.graphs.graph import Axis, Federation, Graph, Names
 from fedkge.kernels import reference
-from fedkge.runtimes.experiment import Experiment
-from fedkge.runtimes.folder import RunFolder
-from fedkge.runtimes.inprocess import Federated, Progress, Simulation
+from fedkge.runs.data import Sources
+from fedkge.runs.experiment import Experiment
+from fedkge.runs.folder import RunFolder
+from fedkge.runs.summary import Result
+from fedkge.runtimes.loop import Tap
+from fedkge.runtimes.record import Watch
+from fedkge.runtimes.run import Progress, Simulated, Simulation
 from fedkge.training import Moments
 
 CONFIG: dict[str, Any] = {
@@ -62,17 +66,20 @@ def federated(
     federation: Federation,
     how: Simulation = Simulation(),  # noqa: B008
     device: str | torch.device = "cpu",
+    watch: Watch | None = None,
+    tap: Tap | None = None,
     **changes: Any,
-) -> Federated:
+) -> Simulated:
     """A federation in a new folder, or in one that an interrupted run of it left."""
     one = experiment(**changes)
     folder = RunFolder.create(path, one, resume=(path / "config.toml").exists())
-    return Federated(one, one.align.apply(federation).federation, folder, torch.device(device), how)
+    sources = Sources.of(one, federation)
+    return Simulated(one, sources, folder, torch.device(device), how, watch or ignore, tap)
 
 
-def played(path: Path, federation: Federation, **options: Any) -> Federated:
+def played(path: Path, federation: Federation, **options: Any) -> Simulated:
     run = federated(path, federation, **options)
-    run.play(ignore)
+    run.play()
     return run
 
 
@@ -84,9 +91,9 @@ class Once:
 
     def __init__(self, folder: Path, **trainer: Any) -> None:
         self.folder, self.trainer = folder, trainer
-        self.known: dict[str, Federated] = {}
+        self.known: dict[str, Simulated] = {}
 
-    def __call__(self, federation: Federation, **options: Any) -> Federated:
+    def __call__(self, federation: Federation, **options: Any) -> Simulated:
         options["trainer"] = {**self.trainer, **options.get("trainer", {})}
         key = repr(([graph.digest() for graph in federation.values()], options))
         if key not in self.known:
@@ -94,11 +101,17 @@ class Once:
         return self.known[key]
 
 
+def result(run: Simulated) -> Result:
+    """What a run that has ended came to, as its nodes have written it down."""
+    homes = [run.folder.home(name, member) for name, member in run.members.items()]
+    return Result.collect(homes, run.record.courses, run.clock.seconds, run.record.tally)
+
+
 def ignore(progress: Progress) -> None:
     pass
 
 
-def rows(run: Federated) -> dict[str, Tensor]:
+def rows(run: Simulated) -> dict[str, Tensor]:
     """Every site's tables and what it kept, by name."""
     found = {}
     for name, stack in run.stack_of.items():
@@ -108,14 +121,14 @@ def rows(run: Federated) -> dict[str, Tensor]:
     return found
 
 
-def assert_same(first: Federated, second: Federated) -> None:
+def assert_same(first: Simulated, second: Simulated) -> None:
     a, b = rows(first), rows(second)
     assert a.keys() == b.keys()
     for name in a:
         assert torch.equal(a[name], b[name]), name
 
 
-def differ(first: Federated, second: Federated) -> bool:
+def differ(first: Simulated, second: Simulated) -> bool:
     a, b = rows(first), rows(second)
     return any(not torch.equal(a[name], b[name]) for name in a)
 

@@ -26,8 +26,12 @@ def key(seed: int, *purpose: str | int) -> int:
 
 def name_keys(names: Iterable[str]) -> NDArray[np.uint64]:
     """A stable 64-bit number per name, so that equal names start from equal rows at every site."""
-    digest = hashlib.blake2b
-    joined = b"".join(digest(name.encode(), digest_size=8).digest() for name in names)
+    return byte_keys(name.encode() for name in names)
+
+
+def byte_keys(ids: Iterable[bytes]) -> NDArray[np.uint64]:
+    """The same for ids that are bytes; a name has the key of its UTF-8."""
+    joined = b"".join(hashlib.blake2b(one, digest_size=8).digest() for one in ids)
     return np.frombuffer(joined, "<u8").copy()
 
 

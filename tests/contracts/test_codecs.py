@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import fields
 from itertools import product
 
@@ -14,6 +15,7 @@ from fedkge.config import choose
 from fedkge.errors import ConfigError, DataError
 from fedkge.exchange import codec as codecs
 from fedkge.exchange.codec import CODECS, Codec
+from fedkge.exchange.wire import DTYPES
 
 EXACT = {"float32": 0.0, "float16": 2.0**-11, "bfloat16": 2.0**-8}  #: relative error of a number, at most
 MOST = {"int8": 127, "int4": 7}  #: the largest whole number of a code
@@ -137,6 +139,19 @@ def test_refuses_rubbish(codec: Codec) -> None:
     for bad in wrong:
         with pytest.raises(DataError, match="expected"):
             codec.decode(bad)
+
+
+def test_whatever_comes_is_rows_or_a_data_error(codec: Codec) -> None:
+    """Parts of no width, of no rows, of other dimensions and types: nothing else is raised."""
+    code = codec.encode(rows())
+    for name, part in code.items():
+        spoilt = [part[:0], part[..., :0], part.flatten(), part[None], part[0], part.flatten()[0]]
+        spoilt += [part.to(dtype) for dtype in DTYPES.values()]
+        spoilt += [torch.zeros(40, 0, dtype=part.dtype), torch.zeros(0, 0, dtype=part.dtype)]
+        for bad, width in product(spoilt, (7, None)):
+            with suppress(DataError):
+                found = codec.decode(code | {name: bad}, width)
+                assert (found.dtype, found.ndim) == (torch.float32, 2)
 
 
 def test_int8_against_numpy() -> None:

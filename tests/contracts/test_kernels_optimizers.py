@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedkge.kernels import Adam, Backend, Contribution, Similarity, Tie, Turn, backend, reference
+from fedkge.kernels import Adam, Backend, Contribution, Pace, Similarity, Tie, backend, reference
 
 CLOSE = {torch.float64: {"rtol": 1e-11, "atol": 1e-13}, torch.float32: {"rtol": 1e-5, "atol": 1e-7}}
 ROWS, WIDTH = 13, 7
-Step = Callable[[Backend, dict[str, Tensor], Turn], None]
+Step = Callable[[Backend, dict[str, Tensor], Pace], None]
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +27,8 @@ def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     return request.param
 
 
-def turn(ends: list[int], steps: list[int], active: list[bool], device: torch.device | str = "cpu") -> Turn:
-    return Turn(*(torch.tensor(x, device=device) for x in (ends, steps, active)))
+def pace(ends: list[int], steps: list[int], active: list[bool], device: torch.device | str = "cpu") -> Pace:
+    return Pace(*(torch.tensor(x, device=device) for x in (ends, steps, active)))
 
 
 def numbers(dtype: torch.dtype, seed: int) -> dict[str, Tensor]:
@@ -38,15 +38,15 @@ def numbers(dtype: torch.dtype, seed: int) -> dict[str, Tensor]:
     return {"table": table, "gradient": gradient, "exp_avg": m, "exp_avg_sq": v.abs(), "sum": v.square()}
 
 
-def adam(kernels: Backend, x: dict[str, Tensor], now: Turn) -> None:
+def adam(kernels: Backend, x: dict[str, Tensor], now: Pace) -> None:
     kernels.adam_(x["table"], x["gradient"], x["exp_avg"], x["exp_avg_sq"], now, Adam(rate=0.1))
 
 
-def adagrad(kernels: Backend, x: dict[str, Tensor], now: Turn) -> None:
+def adagrad(kernels: Backend, x: dict[str, Tensor], now: Pace) -> None:
     kernels.adagrad_(x["table"], x["gradient"], x["sum"], now, 0.1)
 
 
-def sgd(kernels: Backend, x: dict[str, Tensor], now: Turn) -> None:
+def sgd(kernels: Backend, x: dict[str, Tensor], now: Pace) -> None:
     kernels.sgd_(x["table"], x["gradient"], now, 0.1)
 
 
@@ -71,8 +71,8 @@ def test_step_equals_reference(
 ) -> None:
     expected = numbers(dtype, seed=1)
     found = {name: tensor.to(device, copy=True) for name, tensor in expected.items()}
-    step(reference, expected, turn(*now))  # type: ignore[arg-type]
-    step(kernels, found, turn(*now, device=device))
+    step(reference, expected, pace(*now))  # type: ignore[arg-type]
+    step(kernels, found, pace(*now, device=device))
     for name, tensor in expected.items():
         torch.testing.assert_close(
             found[name].cpu(), tensor, **CLOSE[dtype], msg=lambda m, n=name: f"{n}: {m}"
@@ -85,7 +85,7 @@ def test_inactive_sites_stay_as_they_are_and_gradients_are_cleared(
 ) -> None:
     before = numbers(dtype, seed=2)
     after = {name: tensor.to(device, copy=True) for name, tensor in before.items()}
-    step(kernels, after, turn([4, 9, ROWS], [3, 2, 8], [True, False, True], device))
+    step(kernels, after, pace([4, 9, ROWS], [3, 2, 8], [True, False, True], device))
     assert not after.pop("gradient").any()
     for name, tensor in after.items():
         assert torch.equal(tensor[4:9].cpu(), before[name][4:9])
@@ -111,7 +111,7 @@ def test_steps_equal_torch_optim(
         theirs.grad = numbers(dtype, seed=10 + count)["gradient"] * 10.0 ** (count % 3)
         mine["gradient"].copy_(theirs.grad)
         oracle.step()
-        step(kernels, mine, turn([ROWS], [count], [True], device))
+        step(kernels, mine, pace([ROWS], [count], [True], device))
         torch.testing.assert_close(mine["table"].cpu(), theirs.detach(), **CLOSE[dtype])
         for name, state in oracle.state[theirs].items():
             if name in mine:
@@ -156,7 +156,7 @@ def test_touched_step_equals_reference(
     expected, found = ([x.to(d, copy=True) for x in before] for d in ("cpu", device))
     for kernel, (table, m, v), where in ((reference, expected, "cpu"), (kernels, found, device)):
         part = contribution(kind, table, 5, [0, 2, 3, 5, 8, 12])
-        kernel.adam_touched_(table, part, m, v, turn(*sites, device=where), Adam(rate=0.1))
+        kernel.adam_touched_(table, part, m, v, pace(*sites, device=where), Adam(rate=0.1))
     for mine, theirs, start in zip(found, expected, before, strict=True):
         torch.testing.assert_close(mine.cpu(), theirs, **CLOSE[dtype])
         changed = (theirs != start).any(1).nonzero()[:, 0]
@@ -180,7 +180,7 @@ def test_touched_steps_equal_sparse_adam(kernels: Backend, device: torch.device,
         )
         oracle.step()
         on_device = contribution(Similarity.L2, table, 20 + count, touched)
-        kernels.adam_touched_(table, on_device, m, v, turn([ROWS], [count], [True], device), constants)
+        kernels.adam_touched_(table, on_device, m, v, pace([ROWS], [count], [True], device), constants)
         torch.testing.assert_close(table.cpu(), theirs.detach(), rtol=1e-5, atol=1e-5)
 
 
@@ -197,7 +197,7 @@ def test_touching_nothing_changes_nothing(kernels: Backend, device: torch.device
         ids=torch.empty(0, dtype=torch.int64, device=device),
         values=table.new_empty(0, WIDTH),
     )
-    kernels.adam_touched_(table, part, m, v, turn([ROWS], [1], [True], device), Adam(rate=0.1))
+    kernels.adam_touched_(table, part, m, v, pace([ROWS], [1], [True], device), Adam(rate=0.1))
     for found, name in ((table, "table"), (m, "exp_avg"), (v, "exp_avg_sq")):
         assert torch.equal(found.cpu(), start[name])
 
@@ -232,8 +232,8 @@ def test_whole_step_from_factors_equals_adding_up_and_stepping(
         gradient += rows.grad
         slopes = factors * torch.tensor([2, 2, 1])
         on_device = replace(on_device, tie=Tie(kept.to(device), slopes.to(device)))
-    reference.adam_(expected[0], gradient, *expected[1:], turn(*sites), Adam(rate=0.1))
-    kernels.adam_whole_(found[0], on_device, *found[1:], turn(*sites, device=device), Adam(rate=0.1))
+    reference.adam_(expected[0], gradient, *expected[1:], pace(*sites), Adam(rate=0.1))
+    kernels.adam_whole_(found[0], on_device, *found[1:], pace(*sites, device=device), Adam(rate=0.1))
     for mine, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(mine.cpu(), theirs, **CLOSE[dtype])
 

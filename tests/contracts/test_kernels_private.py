@@ -14,9 +14,9 @@ from fedkge.kernels import (
     Backend,
     Contribution,
     Debt,
+    Pace,
     Similarity,
     Tie,
-    Turn,
     backend,
     reference,
     rounding,
@@ -122,7 +122,7 @@ def doubled(part: Contribution) -> Contribution:
 def test_what_is_not_finite_has_no_share(kernels: Backend, device: torch.device, square: float) -> None:
     squares = torch.tensor([[1.0, square, 4.0], [0.0, 1.0, 0.0]], device=device)
     losses, clip, there = torch.tensor([1.0, square, 5.0]), torch.ones(1), torch.tensor([3])
-    factors, loss = kernels.shares(squares, *(x.to(device) for x in (losses, clip, there)), 1.0)
+    factors, loss = kernels.clip_factors(squares, *(x.to(device) for x in (losses, clip, there)), 1.0)
     assert factors.tolist() == pytest.approx([1.0, 0.0, 0.5])
     assert loss.item() == pytest.approx(2.0), "nor is it in the loss, which ends a training that diverges"
 
@@ -137,7 +137,7 @@ def test_shares_cut_norms_and_leave_padding_out(
     losses = torch.rand(b, generator=random, dtype=dtype)
     squares[:, ::3] = 0  # a triple without a gradient is left as it is
     arguments = (squares, losses, torch.tensor([0.7], dtype=dtype), torch.tensor([there]))
-    factors, loss = kernels.shares(*(tensor.to(device) for tensor in arguments), 32.0)
+    factors, loss = kernels.clip_factors(*(tensor.to(device) for tensor in arguments), 32.0)
     assert (factors.dtype, loss.dtype, loss.shape) == (dtype, torch.float64, (1,))
     norms = squares.sum(0).sqrt().tolist()
     expected = [min(1, 0.7 / norm) / 32 if norm else 1 / 32 for norm in norms[:there]]
@@ -201,12 +201,12 @@ def test_noise_and_steps_from_factors(
         theirs = replace(
             moved(part, device), tie=None if tie is None else Tie(kept.to(device), ties.to(device))
         )
-        turn = [torch.tensor(x) for x in ([20], [3], [True])]
+        pace = [torch.tensor(x) for x in ([20], [3], [True])]
         adam = Adam(0.1, epsilon=1e-2)
-        arguments = (Turn(*(x.to(device) for x in turn)), adam, (key.to(device), scale.to(device)))
+        arguments = (Pace(*(x.to(device) for x in pace)), adam, (key.to(device), scale.to(device)))
         kernels.adam_whole_(own[0], theirs, *own[1:], *arguments)
         expected = [table.clone(), torch.zeros_like(table), torch.zeros_like(table)]
-        reference.adam_(expected[0], total, *expected[1:], Turn(*turn), adam)
+        reference.adam_(expected[0], total, *expected[1:], Pace(*pace), adam)
         for actual, right in zip(own, expected, strict=True):
             assert torch.allclose(actual.cpu(), right, rtol=1e-4, atol=1e-4)
 

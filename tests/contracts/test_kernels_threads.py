@@ -15,13 +15,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedkge.kernels import Adam, Contribution, Draw, Similarity, Turn, backend
+from fedkge.kernels import Adam, Contribution, Draw, Pace, Similarity, backend
 
 pytest.importorskip("numba")
 
 
 B, N, ROWS = 67, 33, 401  # enough work for several threads
-TURN = Turn(torch.tensor([150, ROWS]), torch.tensor([3, 8]), torch.tensor([True, True]))
+TURN = Pace(torch.tensor([150, ROWS]), torch.tensor([3, 8]), torch.tensor([True, True]))
 
 
 def similarities(width: int) -> Iterator[tuple[str, list[Tensor]]]:

@@ -13,15 +13,14 @@ from fedkge.exchange.rows import HUB, Message
 from fedkge.exchange.wire import decode, encode, length
 from fedkge.graphs.graph import Axis
 from fedkge.methods import METHODS
-from fedkge.parties import SiteParty
-from fedkge.runtimes.experiment import Experiment
-from fedkge.runtimes.inprocess import Federated, Progress, Simulation
+from fedkge.nodes.base import Node
+from fedkge.runs.experiment import Experiment
+from fedkge.runtimes.run import Progress, Simulation
 from small_federations import (
     assert_same,
     differ,
     experiment,
     federated,
-    ignore,
     played,
     rows,
     small_federation,
@@ -114,14 +113,14 @@ def test_a_run_goes_on_where_it_stopped(
         if progress.round == after + 1:
             raise Stopped
 
-    broken = federated(tmp_path / "broken", SITES, how=Simulation(save_every=0), **options)
+    broken = federated(tmp_path / "broken", SITES, how=Simulation(save_every=0), watch=stop, **options)
     with pytest.raises(Stopped):
-        broken.play(stop)
+        broken.play()
     resumed = federated(tmp_path / "broken", SITES, how=Simulation(save_every=0), **options)
     assert resumed.hub.round == after
-    resumed.play(ignore)
+    resumed.play()
     assert_same(whole, resumed)
-    assert resumed.traffic.summary() == whole.traffic.summary()
+    assert resumed.record.tally.summary() == whole.record.tally.summary()
     assert resumed.hub.validation.plain() == whole.hub.validation.plain()
 
 
@@ -132,29 +131,19 @@ def test_another_seed_gives_other_tables(tmp_path: Path, method: dict[str, Any])
     )
 
 
-def messages(run: Federated) -> list[Message]:
-    """Everything that is delivered while the run plays."""
-    seen: list[Message] = []
-    count = run.traffic.count
-
-    def record(message: Message, again: bool = False) -> None:
-        seen.append(message)
-        count(message, again)
-
-    run.traffic.count = record  # type: ignore[method-assign]
-    run.play(ignore)
-    return seen
-
-
 def test_only_rows_that_are_shared_leave_a_site(tmp_path: Path, method: dict[str, Any]) -> None:
-    run = federated(tmp_path, SITES, method=method)
-    everything = messages(run)
+    everything: list[Message] = []
+    run = played(tmp_path, SITES, method=method, tap=everything.append)
+    shares = run.experiment.method.shares
     for message in everything:
         if message.recipient != HUB:
             continue
         assert message.kind in ("join", "upload", "metrics")
         if message.kind == "metrics":
             assert not message.body
+        if message.kind == "join":  # names, or pseudonyms, of rows that may be shared
+            parts = [name.partition(".")[0] for name in message.body]
+            assert set(parts) == set(shares)
     for name, stack in run.stack_of.items():
         site = stack.sites[name]
         for axis in Axis:
@@ -167,34 +156,32 @@ def test_only_rows_that_are_shared_leave_a_site(tmp_path: Path, method: dict[str
                 if other_name != name
             ]
             expected = [i for i, thing in enumerate(names) if any(thing in others for others in held_by)]
-            assert sorted(site.shared[axis].local.tolist()) == expected
+            shared = site.shared[axis].local.tolist() if axis in site.shared else []
+            assert sorted(shared) == (expected if axis in shares else [])
         sent = [e for e in everything if e.sender == name and e.kind == "upload"]
         for message in sent:
             for axis in Axis:
                 parts = (f"{axis}.values", f"{axis}.new.values")  # new: rows of which both ends hold none
                 rows = [len(message.body[part]) for part in parts if part in message.body]
-                shared = axis in run.experiment.method.shares
-                assert bool(rows) == (shared and len(site.shared[axis].ids) > 0)
-                assert sum(rows) <= len(site.shared[axis].ids)
+                most = len(site.shared[axis].ids) if axis in shares else 0
+                assert bool(rows) == (most > 0)
+                assert sum(rows) <= most
 
 
 def test_messages_survive_the_wire_and_weigh_what_was_counted(tmp_path: Path, method: dict[str, Any]) -> None:
-    run = federated(tmp_path, SITES, method=method, **having(method, {"codec": {"name": "int8"}}))
-    everything = messages(run)
+    everything: list[Message] = []
+    options = having(method, {"codec": {"name": "int8"}})
+    run = played(tmp_path, SITES, method=method, tap=everything.append, **options)
     total = 0
     for message in everything:
         again = decode(encode(message))
-        assert (again.sender, again.recipient, again.kind, again.round) == (
-            message.sender,
-            message.recipient,
-            message.kind,
-            message.round,
-        )
+        for name in ("sender", "recipient", "kind", "round", "run", "protocol", "note"):
+            assert getattr(again, name) == getattr(message, name)
         assert again.body.keys() == message.body.keys()
         assert all(torch.equal(again.body[name], message.body[name]) for name in message.body)
         assert len(encode(message)) == length(message)
         total += length(message)
-    summary = run.traffic.summary()
+    summary = run.record.tally.summary()
     counted = summary["up_bytes"] + summary["down_bytes"]
     assert counted == (total if exchanges(method) else 0)
     assert sum(r["up_bytes"] + r["down_bytes"] for r in summary["per_round"]) == counted
@@ -203,16 +190,14 @@ def test_messages_survive_the_wire_and_weigh_what_was_counted(tmp_path: Path, me
 def test_a_site_on_its_own_behind_the_wire_ends_with_the_same_tables(
     tmp_path: Path, method: dict[str, Any]
 ) -> None:
-    """Bytes in, bytes out, every party called by `receive` alone, as a network runtime does it."""
+    """Bytes in, every node called by `read` alone, as a network runtime does it."""
     together = played(tmp_path / "together", SITES, method=method)
     apart = federated(tmp_path / "apart", SITES, method=method, how=Simulation(stacked=False))
-    parties: dict[str, Any] = {HUB: apart.hub, **apart.sites}
-    post = [encode(message) for site in apart.sites.values() for message in site.open()]
+    nodes: dict[str, Node] = {node.id: node for node in apart.nodes}
+    post = [message for site in apart.sites.values() for message in site.open()]
     while post:
-        message = decode(post.pop(0))
-        party = parties[message.recipient]
-        assert isinstance(party, SiteParty) or message.recipient == HUB
-        post += [encode(answer) for answer in party.receive(message)]
+        message = post.pop(0)
+        post += nodes[message.recipient].read(encode(message), message.sender)
     assert apart.hub.phase == "done"
     assert_same(together, apart)
 
@@ -220,7 +205,7 @@ def test_a_site_on_its_own_behind_the_wire_ends_with_the_same_tables(
 def test_sites_that_are_not_asked_stay_as_they_are(tmp_path: Path, method: dict[str, Any]) -> None:
     run = federated(tmp_path, SITES, method=method, rounds=1, participation={"fraction": 0.34})
     before = rows(run)
-    run.play(ignore)
+    run.play()
     asked = run.hub._asked
     assert len(asked) == (1 if exchanges(method) else len(run.members))
     for name, tensor in rows(run).items():

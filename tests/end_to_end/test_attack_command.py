@@ -88,7 +88,7 @@ def test_members_of_a_memorised_graph_are_found_and_of_an_untrained_one_not(home
 def test_the_curve_is_that_of_scikit_learn(home: Path) -> None:
     metrics = pytest.importorskip("sklearn.metrics")
     from fedkge.audits.candidates import candidates
-    from fedkge.audits.membership import membership, signals
+    from fedkge.audits.membership import Membership, signals
     from fedkge.audits.targets import Target
 
     target = Target.open(home / "plain")
@@ -96,10 +96,10 @@ def test_the_curve_is_that_of_scikit_learn(home: Path) -> None:
     both = np.concatenate((tried.members, tried.others))
     truth = [1] * len(tried.members) + [0] * len(tried.others)
     scores = signals(target.tables["lab"], both)
-    for found in membership(target, 1000, 0):
-        assert found.auc.value == pytest.approx(metrics.roc_auc_score(truth, scores[found.signal]))
-        fpr, tpr, _ = metrics.roc_curve(truth, scores[found.signal], drop_intermediate=False)
-        for rate, hits in found.curve:
+    for found in Membership().run([target]):
+        assert found["auc"] == pytest.approx(metrics.roc_auc_score(truth, scores[found["signal"]]))
+        fpr, tpr, _ = metrics.roc_curve(truth, scores[found["signal"]], drop_intermediate=False)
+        for rate, hits in found["curve"]:
             assert hits == pytest.approx(tpr[fpr <= rate + 1e-9].max())
 
 
@@ -126,7 +126,7 @@ def test_the_same_seed_gives_the_same_answer(home: Path) -> None:
 
 def test_what_cannot_be_attacked_is_said(home: Path, exchanged: Path) -> None:
     assert refused("attack", home / "nowhere").endswith("as `fedkge run` makes")
-    assert "expected one of membership, ranks, pairs" in refused("attack", home / "plain", "--name", "magic")
+    assert "expected one of membership, pairs, ranks" in refused("attack", home / "plain", "--name", "magic")
     assert "no site is named 'lob'; did you mean 'lab'?" in refused("attack", home / "plain", "--site", "lob")
     assert "expected two runs on the same federation" in refused(
         "attack", home / "plain", "--against", exchanged / "single"
@@ -138,6 +138,14 @@ def test_what_cannot_be_attacked_is_said(home: Path, exchanged: Path) -> None:
     assert "did you mean 'int8'?" in refused(
         "attack", exchanged / "fedep", "--name", "pairs", "--codec", "int9"
     )
+
+
+def test_attacks_are_listed_and_explained() -> None:
+    assert [row["name"] for row in answer("list", "attacks")] == ["membership", "pairs", "ranks"]
+    (found,) = answer("explain", "pairs")
+    assert (found["kind"], found["example"]) == ("attack", "fedkge attack RUN --name pairs")
+    assert [option["path"] for option in found["options"]] == ["--rounds", "--codec"]
+    assert "of the exchange that are played again" in fedkge("explain", "pairs").stdout
 
 
 def test_members_that_no_training_saw_are_not_found(home: Path) -> None:
@@ -154,8 +162,8 @@ def test_an_accounted_run_stands_beside_what_its_epsilon_allows(home: Path, tmp_
 
     run = tmp_path / "private"
     shutil.copytree(home / "young", run)
-    account = {"site": "lab", "epsilon": 2.0, "delta": 1e-5, "guarantee": "formal"}
-    (run / "summary.json").write_text(json.dumps({**summary_of(run), "privacy": [account]}))
+    cost = {"site": "lab", "epsilon": 2.0, "delta": 1e-5, "guarantee": "formal"}
+    (run / "summary.json").write_text(json.dumps({**summary_of(run), "privacy": [cost]}))
     found = answer("attack", home / "plain", "--against", run, "--name", "membership")
     plain, private = (
         [row for row in found["membership"] if row["run"] == name] for name in ("plain", "private")
@@ -165,8 +173,8 @@ def test_an_accounted_run_stands_beside_what_its_epsilon_allows(home: Path, tmp_
     assert "leaves at most 7.4% to find at 1% false alarms" in found["words"]["membership"]
     page = (home / "plain" / "attack.html").read_text()
     assert "what \\u03b5 = 2 allows" in page
-    account["guarantee"] = "none"
-    (run / "summary.json").write_text(json.dumps({**summary_of(run), "privacy": [account]}))
+    cost["guarantee"] = "none"
+    (run / "summary.json").write_text(json.dumps({**summary_of(run), "privacy": [cost]}))
     found = answer("attack", run, "--name", "membership")
     assert all("allowed" not in row for row in found["membership"])
 
@@ -214,11 +222,11 @@ def test_a_replay_with_noise_of_its_own_says_so(exchanged: Path) -> None:
     run = exchanged / "strict"
     done = fedkge("run", exchanged / "tiny.toml", "--out", run, *(x for o in options for x in ("--set", o)))
     assert done.exit_code == 0, done.output
-    before = (run / "ledger.jsonl").read_bytes()
+    before = {home: (run / "sites" / home / "ledger.jsonl").read_bytes() for home in ("north", "south")}
     found = answer("attack", run, "--name", "pairs")
     assert "The replay of strict drew noise and samples of its own" in found["words"]["pairs"]
     assert "publishing them costs that once more" in (run / "attack.html").read_text()
-    assert (run / "ledger.jsonl").read_bytes() == before
+    assert all((run / "sites" / home / "ledger.jsonl").read_bytes() == of for home, of in before.items())
     plain = answer("attack", exchanged / "fedep", "--name", "pairs")
     assert "drew noise" not in plain["words"]["pairs"]
 
@@ -246,14 +254,14 @@ def test_the_replay_is_the_run(exchanged: Path) -> None:
 
     from fedkge.audits.pairs import Replay
     from fedkge.audits.targets import Target
-    from fedkge.runtimes.folder import RunFolder
+    from fedkge.runs.folder import RunFolder
 
     target = Target.open(exchanged / "fedep")
     folder = RunFolder.create(exchanged / "replay", target.experiment, resume=False)
-    replay = Replay(target.experiment, target.federation, folder, 99)
-    replay.play(lambda progress: None)
+    replay = Replay(target.experiment, target.sources, folder, 99)
+    replay.play()
     for name, tables in target.tables.items():
-        assert torch.equal(replay.sites[name].best.entities, tables.entities)
+        assert torch.equal(replay.run.sites[name].best.entities, tables.entities)
 
 
 # Clusters

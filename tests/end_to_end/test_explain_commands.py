@@ -9,7 +9,7 @@ import pytest
 
 from commands import answer, fedkge, refused
 from fedkge.cli.described import options, parts
-from fedkge.runtimes.experiment import PARTS, Experiment
+from fedkge.runs.experiment import PARTS, Experiment
 from fedkge.training import Trainer
 
 KINDS = {
@@ -17,6 +17,7 @@ KINDS = {
     "models": {"transe", "rotate", "rescal"},
     "codecs": {"float32", "float16", "bfloat16", "int8"},
     "selections": {"full", "topk", "moved"},
+    "aggregations": {"mean", "bounded", "median", "trimmed"},
     "losses": {"self-adversarial", "margin", "logistic"},
     "optimizers": {"adam", "row-adam", "adagrad", "sgd"},
     "data": {"atlas", "fb15k-237", "ddb14-T5"},

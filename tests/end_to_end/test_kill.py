@@ -21,8 +21,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import torch
-from fedkge.runtimes.folder import RunFolder
-from fedkge.runtimes.inprocess import Simulation, run
+from fedkge.runs.folder import RunFolder
+from fedkge.runtimes.run import Simulation, run
 from small_federations import experiment, small_federation
 
 one = experiment(
@@ -46,7 +46,7 @@ def start(path: Path, method: str) -> subprocess.Popen[bytes]:
 
 def rounds(path: Path) -> int:
     journal = path / "run.jsonl"
-    return journal.read_bytes().count(b'"round", ') if journal.exists() else 0
+    return journal.read_bytes().count(b'"traffic", ') if journal.exists() else 0
 
 
 def tables(path: Path) -> dict[str, torch.Tensor]:
@@ -71,8 +71,9 @@ def test_killed_at_random_and_resumed_is_bit_identical(tmp_path: Path, method: s
         time.sleep(chance.random() * 0.02)
         process.send_signal(signal.SIGKILL)
         kills += process.wait(60) == -signal.SIGKILL
-        with (broken / "run.jsonl").open("ab") as journal:
-            journal.write(b'{"event": "round", "round": 7, "sit')  # torn, as a kill may leave it
+        for path in ("run.jsonl", "hub/journal.jsonl", "sites/b/journal.jsonl"):
+            with (broken / path).open("ab") as journal:
+                journal.write(b'{"event": "round", "round": 7, "sit')  # torn, as a kill may leave it
     assert kills, "no process was killed before it ended"
     assert start(broken, method).wait(120) == 0
     whole, again = tables(tmp_path / "whole"), tables(broken)

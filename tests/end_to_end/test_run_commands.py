@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -22,8 +21,9 @@ from commands import (
     fedkge,
     files,
     journal_of,
+    made,
+    notes,
     refused,
-    started,
     summary_of,
 )
 from fedkge.config import read_toml
@@ -46,30 +46,34 @@ def test_run(done: subprocess.CompletedProcess[str]) -> None:
     assert summary["sites"]["north"]["triples"]["test"] == 20
     splits = {f"{split}{side}" for split in ("valid", "test") for side in ("", "_head", "_tail")}
     assert set(summary["metrics"]) == set(summary["sites"]["north"]["metrics"]) == splits
-    events = [event["event"] for event in journal_of("runs/tiny")]
-    assert events == ["start", *["round", "round", "evaluate"] * 3, "end"]
+    events = journal_of("runs/tiny")
+    kinds = [event["event"] for event in events if event["event"] != "traffic"]
+    assert kinds == ["start", *["round", "round", "evaluate"] * 3, "done", "end"]
+    assert [event["round"] for event in events if event["event"] == "traffic"] == list(range(7))
     assert "sent:" not in done.stdout  # by sites that train alone
-    made = files(Path("runs/tiny"))
+    there = files(Path("runs/tiny"))
     for site in ("north", "south"):
         tables = [f"{of}.{end}" for of in ("entities", "relations") for end in ("safetensors", "tsv")]
-        for name in (*tables, "ranks.safetensors"):
-            assert f"sites/{site}/{name}" in made
-    assert not any(name.endswith(".part") for name in made)
+        for name in (*tables, "ranks.safetensors", "metrics.json", "journal.jsonl", "config.toml"):
+            assert f"sites/{site}/{name}" in there
+    assert not any(name.endswith(".part") for name in there)
     config = read_toml(Path("runs/tiny/config.toml"))
     assert config["trainer"]["optimizer"] == "adam"
 
 
 def test_output_that_is_no_terminal_has_no_progress_bar(done: subprocess.CompletedProcess[str]) -> None:
-    assert done.stderr == RISING
-    assert "\r" not in done.stdout
-    assert "\x1b" not in done.stdout
+    *rounds, rising = done.stderr.splitlines(keepends=True)
+    assert rising == notes(done.stderr) == RISING
+    assert [line.split("  ")[0] for line in rounds] == [f"tiny: round {n}/6" for n in range(1, 7)]
+    for text in (done.stdout, done.stderr):
+        assert "\r" not in text
+        assert "\x1b" not in text
 
 
 @pytest.mark.usefixtures("done")
 def test_a_run_repeats_bit_by_bit_in_another_process(tmp_path: Path) -> None:
     (summary,) = answer("run", "tiny.toml", "--out", tmp_path / "again")
-    first, again = files(Path("runs/tiny/sites")), files(tmp_path / "again" / "sites")
-    assert first == again
+    assert made("runs/tiny") == made(tmp_path / "again")
     assert summary["metrics"] == json.loads(Path("runs/tiny/summary.json").read_text())["metrics"]
 
 
@@ -121,21 +125,9 @@ def test_killed_and_resumed_ends_as_if_nothing_had_happened(tmp_path: Path) -> N
     assert said.exit_code == 0, said.output
     assert "–" in said.stdout  # what is not known yet
     answer("run", "tiny.toml", "--out", run, *many, "--resume")
-    assert files(run / "sites") == files(whole / "sites")
+    assert made(run) == made(whole)
     for same in ("metrics", "sites", "courses", "traffic"):
         assert summary_of(whole)[same] == summary_of(run)[same]
-
-
-def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path) -> None:
-    run = started("run", "tiny.toml", "--out", tmp_path / "run", "--set", "rounds=100000")
-    while not (tmp_path / "run" / "run.jsonl").exists():
-        assert run.poll() is None, run.communicate()
-        time.sleep(0.001)
-    time.sleep(0.2)
-    run.send_signal(signal.SIGINT)
-    out, said = run.communicate()
-    assert (run.returncode, out) == (130, "")
-    assert said == f"interrupted: {tmp_path / 'run'}: the same command with --resume goes on\n"
 
 
 def test_a_finished_run_resumed_stays_as_it_is(tmp_path: Path) -> None:
@@ -165,7 +157,7 @@ def test_resuming_over_other_data(tmp_path: Path) -> None:
 def test_nothing_to_resume(tmp_path: Path) -> None:
     found = fedkge("run", "tiny.toml", "--out", tmp_path / "run", "--set", "rounds=1", "--resume")
     assert found.exit_code == 0, found.output
-    assert found.stderr == f"note: {tmp_path / 'run'}: nothing to resume, a new run\n{RISING}"
+    assert notes(found.stderr) == f"note: {tmp_path / 'run'}: nothing to resume, a new run\n{RISING}"
 
 
 # Sites together, and seeds
@@ -183,7 +175,7 @@ def test_site_by_site_is_the_same(tmp_path: Path) -> None:
     line = ("run", "tiny.toml", "--set", "method.name=fedprox")
     answer(*line, "--out", tmp_path / "stacked")
     answer(*line, "--out", tmp_path / "apart", "--no-stack")
-    assert files(tmp_path / "stacked" / "sites") == files(tmp_path / "apart" / "sites")
+    assert made(tmp_path / "stacked") == made(tmp_path / "apart")
 
 
 def test_seeds(tmp_path: Path) -> None:

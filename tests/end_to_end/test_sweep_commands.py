@@ -10,7 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commands import CONFIG, answer, fedkge, files, journal_of, refused, started, summary_of, write_site
+from commands import (
+    CONFIG,
+    answer,
+    fedkge,
+    files,
+    journal_of,
+    made,
+    notes,
+    refused,
+    started,
+    summary_of,
+    write_site,
+)
 from fedkge.cli.grid import axis, folder_name, split
 from fedkge.config import read_toml
 from fedkge.graphs import files as graph_files
@@ -37,9 +49,7 @@ def test_sweep(tmp_path: Path) -> None:
     assert "model.dim" in page
     alone = ("run", "tiny.toml", "--set", "trainer.lr=0.1", "--set", "model.dim=4", *SHORT)
     answer(*alone, "--out", tmp_path / "alone")
-    assert files(tmp_path / "alone" / "sites") == files(
-        tmp_path / "grid" / "trainer.lr=0.1,model.dim=4" / "sites"
-    )
+    assert made(tmp_path / "alone") == made(tmp_path / "grid" / "trainer.lr=0.1,model.dim=4")
 
 
 @here
@@ -47,7 +57,8 @@ def test_sweep_for_people(tmp_path: Path) -> None:
     line = ("sweep", "tiny.toml", "--grid", "evaluate.every=1,2", "--seeds", "0,1", "--out", tmp_path)
     shown = fedkge(*line, *SHORT, "--set", "method.name=fedr")
     assert shown.exit_code == 0, shown.output
-    assert shown.stderr == ""
+    assert notes(shown.stderr) == ""
+    assert "evaluate.every=2/seed-1 (4/4): round 2/2  loss " in shown.stderr
     for row in answer(*line, *SHORT, "--set", "method.name=fedr", "--resume")["points"]:
         assert row["seeds"] == 2
         assert f"{row['mrr']:.4f} ± {row['mrr_std']:.4f}" in shown.stdout
@@ -106,15 +117,13 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     assert not (grid / "method.name=fedec").exists()
     said = fedkge(*line, "--out", grid, "--resume")
     assert said.exit_code == 0, said.output
-    assert said.stderr == f"note: {grid}: 1 of 3 runs are done, 1 to go on with, 1 new\n"
+    assert notes(said.stderr) == f"note: {grid}: 1 of 3 runs are done, 1 to go on with, 1 new\n"
     assert files(grid / "method.name=fedep") == first
     assert any(event["event"] == "resumed" for event in journal_of(second.parent))
     again = answer(*line, "--out", grid, "--resume")
     assert [row["mrr"] for row in again["points"]] == [row["mrr"] for row in whole["points"]]
     for name in ("fedep", "fedprox", "fedec"):
-        assert files(grid / f"method.name={name}" / "sites") == files(
-            tmp_path / "whole" / f"method.name={name}" / "sites"
-        )
+        assert made(grid / f"method.name={name}") == made(tmp_path / "whole" / f"method.name={name}")
 
 
 @here
@@ -128,7 +137,7 @@ def test_a_point_that_diverges_does_not_stop_the_others(tmp_path: Path) -> None:
     line = ("sweep", "tiny.toml", "--grid", "trainer.lr=1e30,0.01", "--out", tmp_path, *SHORT)
     found = fedkge(*line, "--set", "trainer.optimizer=sgd", "--set", "model.name=distmult")
     assert found.exit_code == 2, found.output
-    assert found.stderr.startswith(f"error: {tmp_path / 'trainer.lr=1e+30'}: ")
+    assert notes(found.stderr).startswith(f"error: {tmp_path / 'trainer.lr=1e+30'}: ")
     assert (tmp_path / "trainer.lr=0.01" / "summary.json").exists()
     assert "–" in found.stdout
 

@@ -14,9 +14,9 @@ import torch
 
 from fedkge.config import read_toml
 from fedkge.reports.load import load_run
-from fedkge.runtimes.experiment import Experiment
-from fedkge.runtimes.folder import RunFolder
-from fedkge.runtimes.inprocess import run
+from fedkge.runs.experiment import Experiment
+from fedkge.runs.folder import RunFolder
+from fedkge.runtimes.run import run
 
 ROOT = Path(__file__).parents[2]
 NEAR = 0.4  #: points of MRR; the seeds of a row that is kept differ by at most 0.27

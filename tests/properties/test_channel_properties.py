@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedkge.exchange.channel import Receiver, Sender, pack, unpack
 from fedkge.exchange.codec import Float32
+from fedkge.exchange.direction import Receiver, Sender, pack, unpack
 from fedkge.exchange.rows import Rows
 from fedkge.graphs.graph import Axis
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedkge.privacy import ACCOUNTANTS, Accountant, Ledger, Release, read_ledger
 from fedkge.privacy.accountants import Pld, Rdp
-from fedkge.privacy.accounts import merged
+from fedkge.privacy.costs import merged
 from fedkge.privacy.releases import Everything, Gaussian, Poisson, Shuffled, TouchedRows
 
 pytest.importorskip("dp_accounting")

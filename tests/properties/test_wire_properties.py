@@ -40,7 +40,7 @@ def tensors(draw: st.DrawFn) -> Tensor:
     return bits.view(dtype).view(shape)
 
 
-envelopes = st.builds(
+messages = st.builds(
     Message,
     sender=TEXT,
     recipient=TEXT,
@@ -48,6 +48,8 @@ envelopes = st.builds(
     round=st.integers(0, 10**18 - 1),
     body=st.dictionaries(TEXT.filter(lambda name: name != "__metadata__"), tensors(), max_size=3),
     note=st.dictionaries(st.text(max_size=3), PLAIN, max_size=3),
+    run=TEXT,
+    protocol=st.integers(0, 10**18 - 1),
 )  # fmt: skip
 
 
@@ -55,18 +57,14 @@ def bits(tensor: Tensor) -> bytes:
     return bytes(tensor.contiguous().view(-1).view(torch.uint8).tolist())
 
 
-@given(envelopes)
+@given(messages)
 def test_comes_back(sent: Message) -> None:
     data = encode(sent)
     read = decode(data)
     assert length(sent) == len(data)
     assert encode(read) == data
-    assert (read.sender, read.recipient, read.kind, read.round) == (
-        sent.sender,
-        sent.recipient,
-        sent.kind,
-        sent.round,
-    )
+    for field in ("protocol", "run", "sender", "recipient", "kind", "round"):
+        assert getattr(read, field) == getattr(sent, field)
     assert repr(read.note) == repr(sent.note)  # NaN is not equal to itself
     assert read.body.keys() == sent.body.keys()
     for name, tensor in sent.body.items():
@@ -74,7 +72,7 @@ def test_comes_back(sent: Message) -> None:
         assert bits(read.body[name]) == bits(tensor)
 
 
-@given(envelopes)
+@given(messages)
 def test_the_library_agrees(sent: Message) -> None:
     load = pytest.importorskip("safetensors.torch").load
     read = load(encode(sent))
@@ -107,7 +105,7 @@ def test_any_header_is_refused(header: bytes, brace: bool) -> None:
         decode(struct.pack("<Q", len(header)) + header)
 
 
-@given(envelopes, st.data())
+@given(messages, st.data())
 @settings(max_examples=300)
 def test_damaged_messages(sent: Message, data: st.DataObject) -> None:
     damaged = bytearray(encode(sent))
@@ -120,7 +118,7 @@ def test_damaged_messages(sent: Message, data: st.DataObject) -> None:
     is_refused_or_right(bytes(damaged))
 
 
-@given(envelopes, st.data())
+@given(messages, st.data())
 @settings(max_examples=300)
 def test_lying_headers(sent: Message, data: st.DataObject) -> None:
     """Valid JSON that says something else: a value anywhere in the header is replaced, removed or added."""
@@ -150,7 +148,7 @@ def test_lying_headers(sent: Message, data: st.DataObject) -> None:
     is_refused_or_right(struct.pack("<Q", len(text)) + text + raw[start:])
 
 
-@given(envelopes, st.data())
+@given(messages, st.data())
 def test_cut_or_lengthened(sent: Message, data: st.DataObject) -> None:
     raw = encode(sent)
     cut = data.draw(st.integers(0, len(raw) - 1))

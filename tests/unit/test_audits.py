@@ -17,9 +17,9 @@ from fedkge.audits.candidates import candidates
 from fedkge.audits.clustering import agreements, chosen, nmi
 from fedkge.audits.membership import SIGNALS, signals
 from fedkge.audits.neighbours import draw, without
+from fedkge.audits.ranks import critical, histogram
 from fedkge.audits.ranksum import mann_whitney
 from fedkge.audits.roc import Scored
-from fedkge.audits.tail_ranks import critical, histogram
 from fedkge.audits.targets import told_apart
 from fedkge.errors import ConfigError, DataError
 from fedkge.graphs.exposure import exposures
@@ -83,7 +83,7 @@ def test_intervals_hold_what_they_promise() -> None:
         found = roc.auc([Scored(normal(seed, 60, 1.0), normal(1000 + seed, 60))])
         inside["auc"] += found.low <= true_auc <= found.high
         successes = int(np.random.default_rng(seed).binomial(50, 0.3))
-        found = roc.share(successes, 50)
+        found = roc.proportion(successes, 50)
         inside["share"] += found.low <= 0.3 <= found.high
         found = roc.median(normal(seed, 50))
         inside["median"] += found.low <= 0 <= found.high
@@ -308,7 +308,7 @@ def test_audits_need_no_torch_to_be_judged(tmp_path: Path) -> None:
     import subprocess
     import sys
 
-    code = "import sys, fedkge.audits.roc, fedkge.audits.words; print(sorted({'torch'} & set(sys.modules)))"
+    code = "import sys, fedkge.audits.roc, fedkge.reports.attack; print(sorted({'torch'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 

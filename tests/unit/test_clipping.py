@@ -30,7 +30,7 @@ def tables_of(name: str, seed: int = 0, dim: int = 6) -> Tables:
 
 
 def trained(tables: Tables) -> Tables:
-    for one in (tables, tables.companion):
+    for one in (tables, tables.second):
         if one is not None:
             one.gradients = {axis: Gradient(one.table(axis), factors=False) for axis in Axis}
     return tables
@@ -91,12 +91,12 @@ def test_norms_and_cut_sums_equal_those_of_gradients_one_by_one(
 def test_two_tables_are_cut_jointly(shared: bool) -> None:
     method = FedLU() if shared else FedKD(small=4)
     tables = tables_of("transe")
-    tables.companion = tables_of("transe", seed=2, dim=6 if shared else 4)
+    tables.second = tables_of("transe", seed=2, dim=6 if shared else 4)
     if shared:
-        tables.companion.relations = tables.relations
+        tables.second.relations = tables.relations
     trained(tables)
     if shared:
-        tables.companion.gradients[Axis.RELATION] = tables.gradients[Axis.RELATION]
+        tables.second.gradients[Axis.RELATION] = tables.gradients[Axis.RELATION]
     objective = partial(method.objective, Trainer(), dials={})
     batch = batch_of(Side.TAIL)
     expected = one_by_one(tables, batch, objective)

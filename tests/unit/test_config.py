@@ -16,7 +16,7 @@ from fedkge import config
 from fedkge.cli.experiments import PATHS
 from fedkge.errors import ConfigError
 from fedkge.registry import Registry
-from fedkge.runtimes.experiment import Experiment
+from fedkge.runs.experiment import Experiment
 
 
 @dataclass(frozen=True)

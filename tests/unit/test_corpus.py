@@ -216,7 +216,7 @@ def test_sites_stand_one_after_another() -> None:
         ({"loss": "margn"}, r"^trainer\.loss: expected one of .*, got 'margn'; did you mean 'margin'\?$"),
         ({"optimizer": "adm"}, r"^trainer\.optimizer: expected one of .*; did you mean 'adam'\?$"),
         ({"sides": "heads"}, r"^trainer\.sides: .*got 'heads'; did you mean 'head'\?$"),
-        ({"optimizer": "adam"}, r"^trainer\.optimizer: no such option; did you mean 'optimizer'\?"),
+        ({"optimiser": "adam"}, r"^trainer\.optimiser: no such option; did you mean 'optimizer'\?"),
     ],
 )
 def test_bad_options(options: dict[str, object], message: str) -> None:

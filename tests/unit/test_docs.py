@@ -16,14 +16,15 @@ from typing import Any, NamedTuple
 import pytest
 import typer
 
+from fedkge.aggregation import AGGREGATIONS
 from fedkge.cli.main import app
 from fedkge.config import override, read_toml, to_toml
 from fedkge.graphs.datasets import load
 from fedkge.methods import METHODS
 from fedkge.models import MODELS
-from fedkge.parties import Participation
+from fedkge.nodes.terms import Participation
 from fedkge.privacy import Privacy
-from fedkge.runtimes.experiment import Align, Data, Evaluate, Experiment, Marks
+from fedkge.runs.experiment import Align, Data, Evaluate, Experiment, Marks, Runtime
 from fedkge.training import Trainer
 
 ROOT = Path(__file__).parents[2]
@@ -207,7 +208,8 @@ def test_examples_parse_and_are_listed(path: Path) -> None:
     assert f"({path.name})" in (ROOT / "examples" / "README.md").read_text()
 
 
-@pytest.mark.parametrize("block", blocks("python"), ids=str)
+#: CONTRIBUTING.md has a method to be added, which test_adding_a_method.py runs.
+@pytest.mark.parametrize("block", [b for b in blocks("python") if b.path.name != "CONTRIBUTING.md"], ids=str)
 def test_python_runs(block: Block, tmp_path: Path) -> None:
     """In a process of its own, beside the README's first.toml with a smaller budget."""
     pytest.importorskip("numba")
@@ -239,6 +241,7 @@ def test_experiment_options() -> None:
         "participation": Participation,
         "align": Align,
         "marks": Marks,
+        "runtime": Runtime,
     }
     for part, cls in parts.items():
         expected = {f"`{part}.{field.name}`": shown(field.default) for field in fields(cls)}
@@ -265,6 +268,18 @@ def test_methods() -> None:
             owner = next(m for m in (name, "fede") if (m, f"`{field.name}`") in found)
             if owner == name or field.name not in ("share", "restart"):
                 assert found[owner, f"`{field.name}`"] == shown(field.default), (name, field.name)
+
+
+def test_aggregations() -> None:
+    path = ROOT / "docs" / "methods.md"
+    rows = {cells[0].strip("`"): cells[3] for cells in tables(path, "`aggregate`")}
+    assert {name: "sums" if AGGREGATIONS[name].sums else "single rows" for name in AGGREGATIONS} == rows
+    documented = tables(path, "aggregation", "option", "default")
+    found = {(rule.strip("`"), name): default for rule, name, default, _ in documented}
+    for name in AGGREGATIONS:
+        for field in fields(AGGREGATIONS[name]):
+            owner = next(rule for rule in (name, "bounded") if (rule, f"`{field.name}`") in found)
+            assert found[owner, f"`{field.name}`"] == shown(field.default), (name, field.name)
 
 
 def test_models() -> None:

@@ -11,7 +11,7 @@ import pytest
 from fedkge.config import read_toml
 from fedkge.graphs.catalogue import DATASETS
 from fedkge.methods import METHODS
-from fedkge.runtimes.experiment import Experiment
+from fedkge.runs.experiment import Experiment
 from fedkge.training.cadence import Cadence
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

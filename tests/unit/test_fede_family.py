@@ -95,7 +95,7 @@ def test_a_strong_pull_keeps_the_rows_where_they_were(tmp_path: Path) -> None:
     def moved(mu: float) -> float:
         run = federated(tmp_path / str(mu), SITES, method={"name": "fedprox", "mu": mu}, rounds=1)
         before = rows(run)["now b entity"]
-        run.play(lambda progress: None)
+        run.play()
         return float((rows(run)["now b entity"] - before).abs().mean())
 
     assert moved(100.0) < moved(1.0) < moved(0.0)
@@ -127,7 +127,7 @@ def test_fedr_is_fede_that_shares_relations(tmp_path: Path) -> None:
     common = small_federation(relations_in_common=True)
     fedr = played(tmp_path / "fedr", common, method={"name": "fedr"})
     assert_same(fedr, played(tmp_path / "fede", common, method={"name": "fede", "share": "relations"}))
-    assert fedr.traffic.summary()["up_values"] == ROUNDS * 3 * 3 * 8  # rounds, sites, relations, width
+    assert fedr.record.tally.summary()["up_values"] == ROUNDS * 3 * 3 * 8  # rounds, sites, relations, width
 
 
 def test_sharing_both_moves_both(tmp_path: Path) -> None:
@@ -158,25 +158,35 @@ def told(method: FedE, at: Hub, site: str) -> dict[int, float]:
 def test_the_mean_is_over_those_that_answered_and_other_rows_keep_their_value() -> None:
     method, at = FedE(), hub()
     assert method.answer(at, "a") == {}
-    method.combine(at, {"a": update([0, 1, 2], 1.0), "b": update([1, 2, 3], 3.0)})
+    method.aggregate(at, {"a": update([0, 1, 2], 1.0), "b": update([1, 2, 3], 3.0)})
     assert told(method, at, "a") == {0: 1.0, 1: 2.0, 2: 2.0}
-    method.combine(at, {"c": update([0, 3], 9.0)})
+    method.aggregate(at, {"c": update([0, 3], 9.0)})
     assert told(method, at, "a") == {0: 9.0, 1: 2.0, 2: 2.0}
     assert told(method, at, "c") == {0: 9.0, 3: 9.0}
 
 
 def test_rows_that_nobody_has_sent_are_not_told() -> None:
     method, at = FedE(), hub()
-    method.combine(at, {"c": update([0, 3], 5.0)})
+    method.aggregate(at, {"c": update([0, 3], 5.0)})
     assert told(method, at, "a") == {0: 5.0}
 
 
 def test_absent_owners_can_count_with_their_last_rows() -> None:
     method, at = FedE(absent="last"), hub()
-    method.combine(at, {"a": update([0, 1, 2], 1.0), "b": update([1, 2, 3], 3.0)})
-    method.combine(at, {"b": update([1, 2, 3], 5.0)})
+    method.aggregate(at, {"a": update([0, 1, 2], 1.0), "b": update([1, 2, 3], 3.0)})
+    method.aggregate(at, {"b": update([1, 2, 3], 5.0)})
     assert told(method, at, "a") == {0: 1.0, 1: 3.0, 2: 3.0}
     assert told(method, at, "b") == {1: 3.0, 2: 3.0, 3: 5.0}
+
+
+def test_without_what_is_fresh_the_hub_tells_what_lasts() -> None:
+    """Whoever plays the hub forgets it when rows get other numbers."""
+    method, at = FedE(), hub()
+    at.sparse = True
+    method.aggregate(at, {"a": update([0, 1], 1.0), "b": update([1, 2], 3.0)})
+    assert told(method, at, "a") == {1: 3.0, 2: 3.0}
+    at.fresh.clear()
+    assert told(method, at, "a") == {0: 1.0, 1: 2.0, 2: 3.0}
 
 
 def test_penalties_are_the_formulas() -> None:
@@ -220,7 +230,7 @@ def test_fedec_contrasts_with_the_round_before(tmp_path: Path) -> None:
         return losses
 
     stack.fit = record  # type: ignore[method-assign]
-    run.play(lambda progress: None)
+    run.play()
     assert len(ended) == 2
 
 
@@ -237,10 +247,12 @@ def test_the_ensemble_lies_between_own_and_aggregate(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "strength"), [("fedprox", "mu"), ("fedec", "mu"), ("pfedeg", "beta")])
 def test_a_penalty_needs_an_optimizer_that_steps_every_row(name: str, strength: str) -> None:
-    with pytest.raises(ConfigError, match="row-adam steps touched rows alone"):
+    with pytest.raises(ConfigError, match="row-adam steps only touched rows"):
         experiment(method={"name": name}, trainer={"optimizer": "row-adam"})
     without = experiment(method={"name": name, strength: 0.0}, trainer={"optimizer": "row-adam"})
-    assert not without.method.penalises
+    kept = without.method.kept()
+    assert kept is not None
+    assert kept.penalty is None
 
 
 @pytest.mark.parametrize(

@@ -11,19 +11,22 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedkge.config import read_toml
-from fedkge.errors import ConfigError, FedkgeError
+from fedkge.errors import ConfigError
 from fedkge.evaluation import Known, metrics_by_side, rank
-from fedkge.exchange.rows import HUB, Message
-from fedkge.graphs.graph import Axis, Graph, Names
+from fedkge.evaluation.metrics import NAMES
+from fedkge.exchange.rows import HUB
+from fedkge.graphs.graph import Axis, Graph, Names, Split
 from fedkge.methods import Hub
 from fedkge.methods.fedlu import FedLU
 from fedkge.models import MODELS, Side, Tables
-from fedkge.runtimes.experiment import Experiment
-from fedkge.runtimes.folder import RunFolder
-from fedkge.runtimes.inprocess import Federated, Simulation, run
-from fedkge.runtimes.journal import read_journal
+from fedkge.nodes.journal import read_journal
+from fedkge.reports.journals import events
+from fedkge.runs.data import load
+from fedkge.runs.experiment import Experiment
+from fedkge.runs.folder import RunFolder
+from fedkge.runtimes.run import Simulated, Simulation, run
 from fedkge.training import Batch, Trainer
-from small_federations import Once, assert_same, federated, ignore, played, small_federation
+from small_federations import Once, assert_same, federated, played, result, small_federation
 
 SITES = small_federation()
 APART = {
@@ -41,14 +44,14 @@ def lu(**options: Any) -> dict[str, Any]:
     return {"name": "fedlu", **options}
 
 
-def both(run: Federated) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
+def both(run: Simulated) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
     """Each site's local, global and relation rows."""
     found = {}
     for name, stack in run.stack_of.items():
         tables = stack.sites[name].tables
-        assert tables.companion is not None
-        assert tables.companion.relations is tables.relations
-        found[name] = (tables.entities, tables.companion.entities, tables.relations)
+        assert tables.second is not None
+        assert tables.second.relations is tables.relations
+        found[name] = (tables.entities, tables.second.entities, tables.relations)
     return found
 
 
@@ -80,8 +83,9 @@ def test_without_distillation_the_first_global_table_is_fedep(tmp_path: Path) ->
     beside = played(tmp_path / "lu", SITES, method=lu(mu=0.0, **ALONE), rounds=1, trainer=EXACT)
     for name, stack in ep.stack_of.items():
         assert torch.equal(both(beside)[name][1], stack.sites[name].tables.entities)
-    for name in ("mean.entity", "known.entity"):
-        assert torch.equal(ep.hub.hub.memory[name], beside.hub.hub.memory[name])
+    for name in ("mean", "known"):
+        means = [run.hub.hub.by_id[Axis.ENTITY][name] for run in (ep, beside)]
+        assert torch.equal(*means)
 
 
 def test_so_it_is_with_the_usual_loss_up_to_rounding(tmp_path: Path) -> None:
@@ -132,7 +136,7 @@ def leaves(model: str) -> tuple[Tables, list[Tensor]]:
     made = MODELS[model](dim=4)
     widths = (made.width(Axis.ENTITY), made.width(Axis.ENTITY), made.width(Axis.RELATION))
     rows = [torch.randn(9, w, generator=random, dtype=torch.float64).requires_grad_() for w in widths]
-    tables = Tables(made, rows[0], rows[2], companion=Tables(made, rows[1], rows[2]))
+    tables = Tables(made, rows[0], rows[2], second=Tables(made, rows[1], rows[2]))
     return tables, rows
 
 
@@ -174,13 +178,14 @@ def test_the_loss_and_whom_it_moves(model: str, side: Side, taught_by: Any) -> N
 
 
 def test_each_way_is_switched_on_when_the_other_table_has_stalled() -> None:
-    method, hub = FedLU(when="plateau", wait=20), Hub()
+    dials, hub = FedLU(when="plateau", wait=20).dials(), Hub()
+    assert dials is not None
 
     def after(round: int, local: float, shared: float) -> tuple[float, ...]:
-        method.validated(hub, round, local, {"global": shared})
-        return tuple(method.dialled(hub, "a")[way] for way in ("to_local", "to_global"))
+        dials.validated(hub, round, local, {"global": shared})
+        return tuple(dials.told(hub, "a")[way] for way in ("to_local", "to_global"))
 
-    assert method.dialled(hub, "a") == {"to_local": 0, "to_global": 0}
+    assert dials.told(hub, "a") == {"to_local": 0, "to_global": 0}
     assert after(5, 0.1, 0.1) == (0, 0)
     assert after(10, 0.1005, 0.2) == (0, 0)  # a small gain is one, before `wait`
     assert after(15, 0.2, 0.2) == (1, 0)
@@ -206,10 +211,12 @@ def test_a_plateau_switches_distillation_on_at_the_sites(once: Once) -> None:
     run = once(SITES, method=PLATEAU, **options)
     off = once(SITES, method=lu(mu=0.0), **options)
     assert run.hub.hub.memory["taught"].any()
-    ways = run.experiment.method.dialled(run.hub.hub, "a")
+    dials = run.experiment.method.dials()
+    assert dials is not None
+    ways = dials.told(run.hub.hub, "a")
     assert any(ways.values())
     assert {n: s.site.dials for n, s in run.sites.items()}.keys() == SITES.keys()
-    told = [event["dials"] for event in read_journal(run.folder.journal.path) if event["event"] == "evaluate"]
+    told = [event["dials"] for event in events(run.folder.path) if event["event"] == "evaluate"]
     assert told[0] == dict.fromkeys(ways, 0.0)
     assert told[-1] == ways
     assert any(not torch.equal(both(run)[n][0], both(off)[n][0]) for n in SITES)
@@ -237,18 +244,19 @@ def test_composed_with_everything_it_resumes_and_stacks(tmp_path: Path, method: 
         if progress.round == 5:
             raise Stopped
 
-    broken = federated(tmp_path / "broken", SITES, how=Simulation(save_every=0), **options)
+    broken = federated(tmp_path / "broken", SITES, how=Simulation(save_every=0), watch=stop, **options)
     with pytest.raises(Stopped):
-        broken.play(stop)
+        broken.play()
     resumed = federated(tmp_path / "broken", SITES, how=Simulation(save_every=0), **options)
-    resumed.play(ignore)
-    result = whole.result()
+    resumed.play()
+    found = result(whole).metrics
+    assert {"test_global", "test_hub"} <= found.keys()
     for other in (alone, resumed):
         assert_same(whole, other)
         for name, tables in both(whole).items():
             assert all(map(torch.equal, tables, both(other)[name]))
         assert other.hub.validation.stopping == whole.hub.validation.stopping
-        assert other.result().views == result.views
+        assert result(other).metrics == found
 
 
 # What is measured
@@ -257,12 +265,11 @@ def test_composed_with_everything_it_resumes_and_stacks(tmp_path: Path, method: 
 def test_local_global_and_hub_are_reported(tmp_path: Path) -> None:
     options = {"rounds": 3, "evaluate": {"every": 3}}
     one = federated(tmp_path / "r", SITES, method=lu(), **options)
-    one.play(ignore)
-    result = one.result()
-    assert set(result.views) == {"global", "hub"}
-    for name, party in one.sites.items():
-        stack, laid = one.stack_of[name], party.views()["hub"]
-        site, mean = stack.sites[name], one.hub.hub.memory["mean.entity"]
+    one.play()
+    assert set(result(one).metrics) == {"valid", "test", "test_global", "test_hub"}
+    for name, node in one.sites.items():
+        stack, laid = one.stack_of[name], node.tables()["hub"]
+        site, mean = stack.sites[name], one.hub.hub.by_id[Axis.ENTITY]["mean"]
         local, common, relations = both(one)[name]
         assert torch.equal(
             laid.entities[site.shared[Axis.ENTITY].local], mean[one.hub.hub.ids[name][Axis.ENTITY]]
@@ -272,17 +279,17 @@ def test_local_global_and_hub_are_reported(tmp_path: Path) -> None:
         assert torch.equal(laid.entities[own], common[own])
         assert torch.equal(laid.relations, relations)
         assert torch.equal(stack.bests[name].entities, local)
-    without = played(tmp_path / "w", SITES, method=lu(aggregate=False), **options)
-    assert set(without.result().views) == {"global"}
+    without = played(tmp_path / "w", SITES, method=lu(measure_hub=False), **options)
+    assert set(result(without).metrics) == {"valid", "test", "test_global"}
     assert_same(one, without)
-    down = [run.traffic.summary()["down_values"] for run in (one, without)]
+    down = [run.record.tally.summary()["down_values"] for run in (one, without)]
     assert down[0] > down[1]
 
 
 def rank_saved(folder: Path, experiment: Experiment, view: str) -> dict[str, float]:
     """Test MRR by site of the tables that a run has saved."""
     found = {}
-    for name, graph in experiment.load().items():
+    for name, graph in load(experiment).named.items():
         tables, entities, relations = RunFolder.open(folder).load_site(name, view)
         assert (list(entities), list(relations)) == (list(graph.entities), list(graph.relations))
         ranks = rank(tables, graph.test, Known.from_graph(graph), site=name)
@@ -317,54 +324,68 @@ def test_the_summary_and_the_journal_have_both(tmp_path: Path) -> None:
         assert found["hub_mrr"] == summary["sites"][found["site"]]["metrics"]["test_hub"]["mrr"]
 
 
+def told(run: Simulated, mrrs: list[float]) -> None:
+    """Have every site find these values one after another when it validates, whatever its tables are."""
+    for name, node in run.sites.items():
+        values = iter(mrrs)
+        count = 2 * len(SITES[name].valid)
+
+        def found(_: Tables, name: str = name, values: Any = values, count: int = count) -> Any:
+            return {name: dict.fromkeys(NAMES, next(values)) | {"mr": 2.0, "count": count}}
+
+        node._validate = found  # type: ignore[method-assign]
+
+
 def test_a_run_goes_on_while_the_global_table_improves(tmp_path: Path) -> None:
     run = federated(tmp_path, SITES, method=lu(), evaluate={"every": 1, "patience": 2}, rounds=9)
-    names = ("mrr", "mr", *(f"hits@{k}" for k in (1, 3, 5, 10)))
-    for party in run.sites.values():
-        values = iter([0.5, 0.1, 0.4, 0.2, 0.4, 0.3, 0.4, 0.3, 0.4, 0.3])  # local, global, by turns
-        party.measure = lambda tables, values=values: {
-            "some": dict.fromkeys(names, next(values)) | {"count": 1}
-        }
-    run.play(ignore)
+    told(run, [0.5, 0.1, 0.4, 0.2, 0.4, 0.3, 0.4, 0.3, 0.4, 0.3])  # local, global, by turns
+    run.play()
     assert run.hub.round == 5  # better locally at 1, globally until 3, then twice neither
     assert run.hub.validation.stopping[""].best_at == 1
-    (course,) = run.result().courses.values()
-    assert (course.best_round, course.best_rounds) == (1, {"global": 3})
+    (course,) = result(run).courses.values()
+    assert (course["best_round"], course["best_rounds"]) == (1, {"global": 3})
 
 
 def test_each_table_is_kept_at_the_round_where_it_validates_best(tmp_path: Path) -> None:
     """With the relations that it had then, though the two share them while they are trained."""
     options: dict[str, Any] = {"method": lu(), "evaluate": {"every": 1, "patience": 0}}
     run = federated(tmp_path / "all", SITES, rounds=4, **options)
-    for party in run.sites.values():
-        values = iter([0.5, 0.1, 0.4, 0.2, 0.4, 0.3, 0.4, 0.3])  # local is best at 1, global at 3
-        party.measure = lambda _, values=values: {
-            "some": dict.fromkeys(("mrr", "mr", *(f"hits@{k}" for k in (1, 3, 5, 10))), next(values))
-            | {"count": 1}
-        }
-    run.play(ignore)
+    told(run, [0.5, 0.1, 0.4, 0.2, 0.4, 0.3, 0.4, 0.3])  # local is best at 1, global at 3
+    run.play()
     first, third = (both(played(tmp_path / str(n), SITES, rounds=n, **options)) for n in (1, 3))
     for name, stack in run.stack_of.items():
         best = stack.bests[name]
-        assert best.companion is not None
+        assert best.second is not None
         assert torch.equal(best.entities, first[name][0])
         assert torch.equal(best.relations, first[name][2])
-        assert torch.equal(best.companion.entities, third[name][1])
-        assert torch.equal(best.companion.relations, third[name][2])
-        assert not torch.equal(best.companion.relations, best.relations)
+        assert torch.equal(best.second.entities, third[name][1])
+        assert torch.equal(best.second.relations, third[name][2])
+        assert not torch.equal(best.second.relations, best.relations)
 
 
 def test_bad_messages(tmp_path: Path) -> None:
-    run = federated(tmp_path, SITES, method=PLATEAU)
-    with pytest.raises(FedkgeError, match=r"a: the hub sets \[\], expected \['to_global', 'to_local'\]"):
-        run.sites["a"].begin(Message(HUB, "a", "train", 1))
-    for message in [message for site in run.sites.values() for message in site.open()]:
-        run.hub.receive(message)
-    run.hub.phase, run.hub.events = "measure", []
-    good = {"a": run.stack_of["a"].measure("a", run.sites["a"].site.tables, "valid")["a"]["both"]}
-    run.hub.receive(Message("a", HUB, "metrics", 1, note={"metrics": good}))
-    run.hub.receive(Message("b", HUB, "metrics", 1, note={"metrics": good, "views": {"global": {"b": 1}}}))
-    assert [event["site"] for event in run.hub.events if event["event"] == "refused"] == ["a", "b"]
+    run = federated(tmp_path, SITES, method=PLATEAU, evaluate={"every": 1})
+    run.play(until=lambda round: round == 1)
+    site, hub, trained = run.sites["a"], run.hub, {"loss": 1.0, "triples": 1, "seconds": 1.0}
+    site.unwritten, hub.unwritten = [], []
+    assert site.begin(hub.message("a", "train", 1)) == []
+    (event,) = site.unwritten
+    assert "dials: {}, expected ['to_global', 'to_local']; another method?" in event["why"]
+    for name, one in run.sites.items():
+        hub.receive(one.finish(1, trained))
+        assert hub.phase == ("train" if name != "c" else "measure")
+    found = {name: one.learner.measure(one.site.tables, Split.VALID) for name, one in run.sites.items()}
+    good = {name: of[name]["both"] for name, of in found.items()}
+    noted: list[dict[str, Any]] = [
+        {"metrics": {"a": good["a"]}},
+        {"metrics": {"b": good["b"]}, "views": {"global": {"b": 1}}},
+        {"metrics": {"c": good["c"]}, "views": {"global": {"c": good["c"]}}},
+    ]
+    for one, note in zip(run.sites.values(), noted, strict=True):
+        hub.receive(one.message(HUB, "metrics", 1, **note))
+    journal = read_journal(tmp_path / "hub" / "journal.jsonl")
+    assert [event["site"] for event in journal if event["event"] == "refused"] == ["a", "b"]
+    assert hub.validation.measured == {"c"}
 
 
 @pytest.mark.parametrize(

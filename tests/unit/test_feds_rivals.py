@@ -14,7 +14,7 @@ from fedkge.methods.fedepl import FedEPL
 from fedkge.methods.fedkd import FedKD
 from fedkge.models import MODELS, Side, Tables
 from fedkge.training import Batch, Trainer
-from small_federations import assert_same, experiment, federated, ignore, played, small_federation
+from small_federations import assert_same, experiment, federated, played, result, small_federation
 
 SITES = small_federation()
 
@@ -44,11 +44,11 @@ def test_the_loss_of_fedkd_is_the_papers() -> None:
     generator = torch.Generator().manual_seed(0)
     model, trainer = MODELS["distmult"](dim=6), Trainer()
     tables = Tables(model, *torch.randn(2, 9, 6, generator=generator))
-    tables.companion = Tables(MODELS["distmult"](dim=3), *torch.randn(2, 9, 3, generator=generator))
+    tables.second = Tables(MODELS["distmult"](dim=3), *torch.randn(2, 9, 3, generator=generator))
     index = torch.randint(0, 9, (4, 5), generator=generator)
     anchor, relation, site = index[:, 1], index[:, 2], torch.zeros(4, dtype=torch.int64)
     batch = Batch(Side.TAIL, anchor, relation, index, site, torch.full((4,), 0.25))
-    large, small = (one.scores(anchor, relation, index, Side.TAIL) for one in (tables, tables.companion))
+    large, small = (one.scores(anchor, relation, index, Side.TAIL) for one in (tables, tables.second))
     torch.testing.assert_close(
         FedKD(small=3).objective(trainer, tables, batch, {}), slow_kd(large, small, trainer)
     )
@@ -57,22 +57,22 @@ def test_the_loss_of_fedkd_is_the_papers() -> None:
 def test_only_the_small_model_travels_and_both_are_measured(tmp_path: Path) -> None:
     run = federated(tmp_path, SITES, method={"name": "fedkd", "small": 3}, rounds=2)
     before = {n: s.sites[n].tables.entities.clone() for n, s in run.stack_of.items()}
-    run.play(ignore)
-    shared = sum(len(site.announced[Axis.ENTITY]) for site in run.sites.values())
-    assert run.traffic.summary()["up_values"] == 2 * shared * 3
+    run.play()
+    shared = sum(len(site.site.shared[Axis.ENTITY].ids) for site in run.sites.values())
+    assert run.record.tally.summary()["up_values"] == 2 * shared * 3
     for name, stack in run.stack_of.items():
         tables = stack.sites[name].tables
-        assert tables.companion is not None
-        assert (tables.entities.shape[1], tables.companion.entities.shape[1]) == (8, 3)
+        assert tables.second is not None
+        assert (tables.entities.shape[1], tables.second.entities.shape[1]) == (8, 3)
         assert not torch.equal(tables.entities, before[name])
-    result = run.result()
-    assert set(result.views) == {"small"}
-    assert set(result.views["small"]) == set(SITES)
-    assert result.views["small"]["a"] != result.test["a"]
+    found = result(run).metrics
+    assert set(found) == {"valid", "test", "test_small"}
+    assert set(found["test_small"]) == set(SITES)
+    assert found["test_small"]["a"] != found["test"]["a"]
 
 
 def test_a_small_model_is_no_larger(tmp_path: Path) -> None:
-    sizes = [FedKD().companion(MODELS["transe"](dim=dim)).model.dim for dim in (256, 8, 1)]
+    sizes = [FedKD().second(MODELS["transe"](dim=dim)).model.dim for dim in (256, 8, 1)]
     assert sizes == [192, 6, 1]
     with pytest.raises(ConfigError, match=r"method\.small: expected 1 to 8, the model's dim, got 9"):
         federated(tmp_path, SITES, method={"name": "fedkd", "small": 9})

@@ -15,7 +15,7 @@ import pytest
 
 from fedkge.config import read_toml
 from fedkge.errors import DataError, DataWarning
-from fedkge.runtimes.experiment import Experiment
+from fedkge.runs.experiment import Experiment
 from fedkge.training.cadence import Cadence
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedkge.kernels import reference
-from fedkge.kernels.base import Adam, Contribution, Debt, Draw, Similarity, Tie, Turn
+from fedkge.kernels.base import Adam, Contribution, Debt, Draw, Pace, Similarity, Tie
 
 CUDA = torch.cuda.is_available()
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -164,7 +164,7 @@ def test_inputs_need_not_be_contiguous(kind: Similarity) -> None:
         backend.accumulate_(gradient, table, spread)
         close(gradient, gradient_of(part, table))
     with pytest.raises(ValueError, match="in place"):
-        backend.sgd_(table, gradient, _turn(torch.tensor([10])), 0.1)
+        backend.sgd_(table, gradient, _pace(torch.tensor([10])), 0.1)
 
 
 def _spread(tensor: Tensor) -> Tensor:
@@ -242,10 +242,10 @@ def test_offsets_beyond_32_bits() -> None:
     close(values, expected)
 
 
-def _turn(ends: Tensor, active: list[bool] | None = None) -> Turn:
+def _pace(ends: Tensor, active: list[bool] | None = None) -> Pace:
     steps = torch.arange(1, len(ends) + 1) ** 3
     flags = torch.ones(len(ends), dtype=torch.bool) if active is None else torch.tensor(active)
-    return Turn(*(tensor.to(DEVICE) for tensor in (ends, steps, flags)))
+    return Pace(*(tensor.to(DEVICE) for tensor in (ends, steps, flags)))
 
 
 def _steps_agree(
@@ -256,7 +256,7 @@ def _steps_agree(
     for _ in range(3):
         for (own, m, v), kernels in zip(states, (backend, reference), strict=True):
             now = replace(part, scores=reference.forward(part.kind, part.query, own, part.index))
-            getattr(kernels, step)(own, now, m, v, _turn(ends, active), STEADY)
+            getattr(kernels, step)(own, now, m, v, _pace(ends, active), STEADY)
     for actual, expected in zip(*states, strict=True):
         close(actual, expected)
 
@@ -288,9 +288,9 @@ class Rule:
 
 
 RULES = {
-    "adam": Rule(2, lambda kernels, *t, turn: kernels.adam_(*t, turn, Adam(0.01, 0.8, 0.99, 1e-6))),
-    "adagrad": Rule(1, lambda kernels, *t, turn: kernels.adagrad_(*t, turn, RATE)),
-    "sgd": Rule(0, lambda kernels, *t, turn: kernels.sgd_(*t, turn, RATE)),
+    "adam": Rule(2, lambda kernels, *t, pace: kernels.adam_(*t, pace, Adam(0.01, 0.8, 0.99, 1e-6))),
+    "adagrad": Rule(1, lambda kernels, *t, pace: kernels.adagrad_(*t, pace, RATE)),
+    "sgd": Rule(0, lambda kernels, *t, pace: kernels.sgd_(*t, pace, RATE)),
 }
 
 
@@ -304,12 +304,12 @@ RULES = {
 def test_optimizers_step_active_sites_and_clear_gradients(
     name: str, width: int, ends: list[int], active: list[bool], dtype: torch.dtype
 ) -> None:
-    rule, turn = RULES[name], _turn(torch.tensor(ends), active)
+    rule, pace = RULES[name], _pace(torch.tensor(ends), active)
     tables = [normal(33, width, dtype=dtype, seed=seed) for seed in range(2)]
     tables += [normal(33, width, dtype=dtype, seed=2 + seed).abs() for seed in range(rule.states)]
     expected = [table.clone() for table in tables]
     for kernels, state in ((backend, tables), (reference, expected)):
-        rule.step(kernels, *state, turn=turn)
+        rule.step(kernels, *state, pace=pace)
     assert not tables[1].any()
     for actual, right in zip(tables, expected, strict=True):
         close(actual, right)
@@ -422,7 +422,9 @@ def test_shares(there: int, dtype: torch.dtype) -> None:
     squares, losses = normal(2, 1100, dtype=dtype).square(), normal(1100, dtype=dtype, seed=1)
     squares[:, 1] = 0
     arguments = (squares, losses, normal(1, dtype=dtype).abs(), integers(1, 1) + there, 64.0)
-    for actual, expected in zip(backend.shares(*arguments), reference.shares(*arguments), strict=True):
+    for actual, expected in zip(
+        backend.clip_factors(*arguments), reference.clip_factors(*arguments), strict=True
+    ):
         close(actual, expected)
 
 
@@ -461,11 +463,11 @@ def test_noise_where_a_row_is_stepped(kind: Similarity, width: int, dtype: torch
     part = triples(kind, 3, 5, start)
     tie = Tie(normal(9, width, dtype=dtype, seed=6), normal(9, 3, dtype=dtype, seed=7))
     key, scale = integers(1 << 62, 1), normal(1, dtype=dtype, seed=8)
-    turn = _turn(torch.tensor([4, 7, 9]), [True, False, True])
+    pace = _pace(torch.tensor([4, 7, 9]), [True, False, True])
     for own in (part, replace(part, tie=tie)):
         states = [[start.clone(), torch.zeros_like(start), torch.zeros_like(start)] for _ in range(2)]
         for (table, m, v), kernels in zip(states, (backend, reference), strict=True):
-            kernels.adam_whole_(table, own, m, v, turn, STEADY, (key, scale))
+            kernels.adam_whole_(table, own, m, v, pace, STEADY, (key, scale))
         for actual, expected in zip(*states, strict=True):
             torch.testing.assert_close(actual, expected, rtol=2e-5, atol=2e-5)
 
@@ -490,13 +492,13 @@ class Step:
         self.where, self.clock = draw(24), torch.zeros(2, dtype=torch.int64, device=DEVICE)
         self.table = normal(1007, 12)
         self.gradient, self.m, self.v = (torch.zeros_like(self.table) for _ in range(3))
-        self.turn = _turn(torch.tensor([1000, 1007]))
+        self.pace = _pace(torch.tensor([1000, 1007]))
         self.query = normal(24, 12, seed=1)
         self.index = integers(1007, 24, 34, seed=2)
 
     def __call__(self) -> None:
         self.clock[1] += 1
-        self.turn.steps.add_(1)
+        self.pace.steps.add_(1)
         backend.negatives_(self.index, self.where, self.clock)
         scores = backend.forward(self.kind, self.query, self.table, self.index)
         d_scores = torch.tanh(scores)
@@ -505,10 +507,10 @@ class Step:
             self.kind, self.query, self.index, scores, d_scores, self.index[:, 0].contiguous(), d_query
         )
         if self.sparse:
-            backend.adam_touched_(self.table, part, self.m, self.v, self.turn, STEADY)
+            backend.adam_touched_(self.table, part, self.m, self.v, self.pace, STEADY)
         else:
             backend.accumulate_(self.gradient, self.table, part)
-            backend.adam_(self.table, self.gradient, self.m, self.v, self.turn, STEADY)
+            backend.adam_(self.table, self.gradient, self.m, self.v, self.pace, STEADY)
 
 
 @on_device

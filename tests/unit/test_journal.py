@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedkge.errors import DataError
-from fedkge.runtimes.journal import Journal, read_journal
+from fedkge.nodes.journal import Journal, read_journal
 
 
 @pytest.fixture
@@ -61,9 +61,15 @@ def test_no_journal(path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for bad in (tmp_path, tmp_path / "file" / "run.jsonl", tmp_path / "nowhere" / "run.jsonl"):
+    for bad in (tmp_path, tmp_path / "file" / "run.jsonl"):
         with pytest.raises(DataError, match=f"^{bad}: cannot be written: "):
             Journal(bad).write("start")
+
+
+def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
+    """A node's folder need not be there before something happens at the node."""
+    Journal(tmp_path / "sites" / "a" / "journal.jsonl").write("trained", round=1)
+    assert events(tmp_path / "sites" / "a" / "journal.jsonl") == ["trained"]
 
 
 def test_a_full_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

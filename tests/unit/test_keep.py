@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 
-from fedkge.graphs.graph import Split
 from fedkge.reports.html import write_report
+from fedkge.reports.journals import events
 from fedkge.reports.load import load_run
 from fedkge.reports.reference import best as best_of
-from fedkge.runtimes.folder import RunFolder
-from fedkge.runtimes.inprocess import run
-from small_federations import assert_same, experiment, played, rows, small_federation
+from fedkge.runs.folder import RunFolder
+from fedkge.runtimes.run import run
+from small_federations import assert_same, experiment, played, result, rows, small_federation
 
 SITES = small_federation(relations_in_common=True)
 EACH = {"every": 1, "patience": 0, "keep": "each"}
@@ -30,14 +29,14 @@ def test_training_is_the_same_and_what_is_kept_is_each_sites_best(tmp_path: Path
         assert_same(together, each)
     first, second = rows(together), rows(each)
     assert all(torch.equal(first[name], second[name]) for name in first if name.startswith("now"))
-    lines = [json.loads(line) for line in (tmp_path / "each/run.jsonl").read_text().splitlines()]
-    found, courses = each.measure(Split.VALID), each.result().courses
+    validated = [event for event in events(tmp_path / "each") if event["event"] == "evaluate"]
+    found, courses = result(each).metrics["valid"], result(each).courses
     for site in SITES:
-        curve = [line["sites"][site]["mrr"] for line in lines if line["event"] == "evaluate"]
-        assert courses[site].best_round == 1 + curve.index(max(curve))
+        curve = [event["sites"][site]["mrr"] for event in validated]
+        assert courses[site]["best_round"] == 1 + curve.index(max(curve))
         assert found[site]["both"]["mrr"] == max(curve)
-    assert len({course.best_round for course in courses.values()}) > 1
-    assert {course.rounds for course in courses.values()} == {9}
+    assert len({course["best_round"] for course in courses.values()}) > 1
+    assert {course["rounds"] for course in courses.values()} == {9}
 
 
 @pytest.mark.filterwarnings("ignore:.*left out of the pooled train")

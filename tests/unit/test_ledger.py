@@ -61,6 +61,28 @@ def test_holds_mechanism_unit_sampling_and_noise(path: Path) -> None:
     }
 
 
+def test_what_earlier_versions_called_statements_are_triples(path: Path) -> None:
+    line = {
+        "site": "a",
+        "epoch": 3,
+        "first": 0,
+        "statements": 134,
+        "mechanism": {"name": "gaussian", "noise": 1.1},
+        "sampling": {"name": "poisson", "rate": 0.01},
+        "count": 20,
+        "purpose": "training",
+        "unit": "statement",
+        "neighbours": "zero-out-one",
+        "time": 1.0,
+        "after": "",
+    }
+    path.write_text(json.dumps(line) + "\n")
+    (entry,) = read_ledger(path)
+    assert (entry.release, entry.triples) == (STEPS, 134)
+    Ledger(path).record("a", 4, STEPS, 134)
+    assert [entry.first for entry in read_ledger(path)] == [0, 20]
+
+
 def test_sites_have_sums_of_their_own(path: Path) -> None:
     ledger = Ledger(path)
     numbers = [ledger.record(site, 1, STEPS).numbers for site in "aba"]

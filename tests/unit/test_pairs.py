@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedkge.audits.pairs import Replay
-from fedkge.audits.words import explained
+from fedkge.audits.pairs import Pairs, Replay
 from fedkge.exchange.rows import Rows
 from fedkge.graphs.graph import Axis, Federation, Graph
 from fedkge.methods import METHODS, Hub, Method, Pair
 from fedkge.methods.fede import FedE
 from fedkge.methods.pfedeg import PFedEG
-from fedkge.runtimes.folder import RunFolder
-from small_federations import experiment, ignore, played, small_graph
+from fedkge.runs.data import Sources
+from fedkge.runs.folder import RunFolder
+from small_federations import experiment, played, small_graph
 
 AFFINITIES = ("cosine", "cosine-mean", "jaccard", "uniform")
 METHOD_OPTIONS: list[dict[str, Any]] = [
@@ -46,8 +46,9 @@ SEVERAL = sites(a=(0, 20), b=(10, 40), c=(15, 50), d=(45, 70))  # of two: e10-14
 
 def replayed(path: Path, federation: Federation, rounds: int = 1, **changes: Any) -> Replay:
     one = experiment(rounds=rounds + 1, evaluate={"every": rounds + 1}, **changes)
-    replay = Replay(one, federation, RunFolder.create(path / "replay", one, resume=False), rounds)
-    replay.play(ignore)
+    folder = RunFolder.create(path / "replay", one, resume=False)
+    replay = Replay(one, Sources.of(one, federation), folder, rounds)
+    replay.play()
     return replay
 
 
@@ -92,7 +93,8 @@ def test_what_is_told_is_both_rows_in_the_parts_that_the_method_says(name: str, 
                 uploads[site] = {axis: sent}
                 rows = zip(chosen, sent.values, strict=True)
                 last |= {(site, e): (number, row) for e, row in rows}
-        method.combine(hub, uploads)
+        hub.fresh.clear()
+        method.aggregate(hub, uploads)
     never = 0, torch.zeros(4)
     for site in OWNED:
         told = method.answer(hub, site).get(axis, random_rows(random, []))
@@ -156,7 +158,7 @@ def test_half_a_mean_is_wrong_where_the_hub_weighs(tmp_path: Path, monkeypatch: 
 def test_most_of_an_answer_is_the_others_row_where_likeness_is_summed(tmp_path: Path) -> None:
     replay = replayed(tmp_path, SEVERAL, method={"name": "pfedeg"})
     part, error, guess = replay.found(Axis.ENTITY)
-    assert len(part) == 2 * 30 == 2 * len(replay.two[Axis.ENTITY])
+    assert len(part) == 2 * 30 == 2 * len(replay.transcript.twice(Axis.ENTITY))
     assert part.max() < 0.1
     assert error.max() < 1e-5
     assert guess.min() > 0.05
@@ -182,7 +184,7 @@ def test_every_row_is_what_the_other_had_when_it_last_sent_it(
     replay = replayed(tmp_path, SEVERAL, 6, method=method, trainer=trainer, **SOME[some])
     for axis in replay.experiment.method.shares:
         part, error, guess = replay.found(axis)
-        assert (len(error) > 0) == (len(replay.two[axis]) > 0)
+        assert (len(error) > 0) == (len(replay.transcript.twice(axis)) > 0)
         if axis is Axis.ENTITY:
             assert error.max() < 2e-4
             assert guess.min() > 10 * error.max()
@@ -193,6 +195,14 @@ def test_who_was_not_asked_is_told_the_other_row_as_it_is(tmp_path: Path) -> Non
     """Half of the sites, so that often one of two has sent and the other has not."""
     fede = replayed(tmp_path, SEVERAL, 7, method={"name": "fede"}, participation={"fraction": 0.5})
     assert set(fede.found(Axis.ENTITY)[0].tolist()) == {0.0, 0.5}
+
+
+@pytest.mark.parametrize("select", ["full", "topk"])
+def test_a_rule_that_outvotes_one_of_three_hides_nothing_from_one_of_two(tmp_path: Path, select: str) -> None:
+    rule = {"name": "median", "factor": 1e6}
+    options: dict[str, Any] = {"method": {"name": "fedep"}, "select": {"name": select}, "aggregate": rule}
+    _, error, guess = replayed(tmp_path, SEVERAL, 3, **options).found(Axis.ENTITY)
+    assert error.max() < 2e-4 < guess.min()
 
 
 # Who has nothing to learn
@@ -222,7 +232,7 @@ def test_sites_with_nothing_in_common_are_passed_over(
 
 def said(**row: Any) -> str:
     plain = {"run": "one", "codec": "float32", "axis": "entity", "rounds": 1, "names": 7, "noisy": False}
-    return explained("pairs", [plain | {"rows": 3, "recovered": 1.0, "error": 1e-6} | row])
+    return Pairs().words([plain | {"rows": 3, "recovered": 1.0, "error": 1e-6} | row])
 
 
 def test_a_sentence_says_what_the_attacker_has_to_know() -> None:

@@ -16,7 +16,7 @@ from fedkge.errors import DataError
 from fedkge.reports.load import load_runs
 from fedkge.reports.options import flat
 from fedkge.reports.reference import each_reference_rows
-from fedkge.runtimes.experiment import Experiment
+from fedkge.runs.experiment import Experiment
 from run_folders import write_run
 
 ROOT = Path(__file__).parents[2]

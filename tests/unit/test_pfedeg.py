@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedkge.config import override, read_toml
-from fedkge.errors import ConfigError, DataError
-from fedkge.exchange.rows import HUB, Message, Rows
+from fedkge.errors import ConfigError
+from fedkge.exchange.rows import Rows
 from fedkge.exchange.select import TopK
 from fedkge.graphs.graph import Axis, Graph
 from fedkge.methods import Hub
 from fedkge.methods.pfedeg import PFedEG, cosine
-from fedkge.runtimes.experiment import Experiment
-from fedkge.runtimes.folder import RunFolder
-from fedkge.runtimes.inprocess import Federated, Progress, Simulation, run
-from fedkge.runtimes.journal import read_journal
+from fedkge.reports.journals import events
+from fedkge.runs.experiment import Experiment
+from fedkge.runs.folder import RunFolder
+from fedkge.runtimes.run import Progress, Simulated, Simulation, run
 from fedkge.training import BySite
 from small_federations import (
     Once,
@@ -31,7 +31,6 @@ from small_federations import (
     differ,
     experiment,
     federated,
-    ignore,
     moments,
     played,
     rows,
@@ -124,8 +123,8 @@ def combined(affinity: str, *rounds: Mapping[str, Rows]) -> tuple[PFedEG, Hub]:
     method, at = PFedEG(affinity=affinity), hub()  # type: ignore[arg-type]
     for sent in rounds:
         some = any(len(of) < len(OWNED[site]) for site, of in sent.items())
-        at.sparse = some
-        method.combine(at, {site: {Axis.ENTITY: of} for site, of in sent.items()})
+        at.sparse, at.fresh = some, {}
+        method.aggregate(at, {site: {Axis.ENTITY: of} for site, of in sent.items()})
     return method, at
 
 
@@ -183,6 +182,15 @@ def test_what_a_site_hears_is_the_formula_whoever_has_sent_what(data: st.DataObj
             torch.testing.assert_close(row, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("affinity", AFFINITIES)
+def test_affinity_is_computed_again_where_it_was_forgotten(affinity: str) -> None:
+    method, at = combined(affinity, everyone())
+    before = {site: method.answer(at, site)[Axis.ENTITY] for site in OWNED}
+    at.fresh.clear()
+    for site, told in before.items():
+        assert torch.equal(method.answer(at, site)[Axis.ENTITY].values, told.values)
+
+
 def test_nothing_is_told_before_anyone_has_sent_rows() -> None:
     assert PFedEG().answer(hub(), "a") == {}
     assert PFedEG().notes(hub()) == {}
@@ -210,7 +218,7 @@ def test_the_hub_does_not_depend_on_the_number_of_threads() -> None:
             torch.set_num_threads(count)
             ids = {site: {Axis.ENTITY: torch.arange(size)} for site in "ab"}
             at = Hub(ids, {Axis.ENTITY: size})
-            method.combine(
+            method.aggregate(
                 at, {s: {Axis.ENTITY: random_rows(k, list(range(size)), 3)} for k, s in enumerate("ab")}
             )
             found.append((cosine(at, mean=False), method.answer(at, "a")[Axis.ENTITY].values))
@@ -261,13 +269,13 @@ def test_rounds_are_training_and_weighing_by_name(once: Once, affinity: str) -> 
         torch.testing.assert_close(rows(fed)[f"now {site} entity"], expected, rtol=1e-4, atol=1e-5)
 
 
-def close(one: Federated, other: Federated, kind: str = "") -> None:
+def close(one: Simulated, other: Simulated, kind: str = "") -> None:
     for name, tensor in rows(one).items():
         if name.startswith(kind):
             torch.testing.assert_close(tensor, rows(other)[name], rtol=1e-4, atol=1e-5)
 
 
-def by(once: Once, sites: Mapping[str, Graph] = SITES, **method: Any) -> Federated:
+def by(once: Once, sites: Mapping[str, Graph] = SITES, **method: Any) -> Simulated:
     return once(sites, method={"name": "pfedeg", **method})
 
 
@@ -314,7 +322,7 @@ def test_one_site_is_alone(once: Once, affinity: str) -> None:
     close(by(once, one, affinity=affinity, beta=0.0), single)
 
 
-def distance(one: Federated, other: Federated, kind: str = "") -> float:
+def distance(one: Simulated, other: Simulated, kind: str = "") -> float:
     names = [name for name in rows(one) if name.startswith(kind)]
     return max(float((rows(one)[name] - rows(other)[name]).abs().max()) for name in names)
 
@@ -326,6 +334,7 @@ def test_knowledge_is_mixed_and_rounds_begin_there_unless_told_not_to(tmp_path: 
     for initialise in (True, False):
         options = {"name": "pfedeg", "p": 0.25, "initialise": initialise}
         fed = federated(tmp_path / str(initialise), SITES, method=options, rounds=1)
+        fed.play(until=lambda round: round == 1)
         site = fed.stack_of["a"].sites["a"]
         before = site.tables.entities.clone()
         answer = Rows(site.shared[Axis.ENTITY].ids[2:5], torch.ones(3, 8))
@@ -396,12 +405,12 @@ def test_every_variant_stacks_and_resumes(tmp_path: Path, options: dict[str, Any
         if progress.round == 4:
             raise KeyboardInterrupt
 
-    broken = federated(tmp_path / "broken", SITES, how=how, **common)
+    broken = federated(tmp_path / "broken", SITES, how=how, watch=stop, **common)
     with pytest.raises(KeyboardInterrupt):
-        broken.play(stop)
+        broken.play()
     resumed = federated(tmp_path / "broken", SITES, how=how, **common)
     assert resumed.hub.round == 3
-    resumed.play(ignore)
+    resumed.play()
     assert_same(alone, resumed)
     assert differ(
         alone, played(tmp_path / "whole", SITES, **{**common, "select": {"name": "full"}, "rounds": 3})
@@ -410,7 +419,7 @@ def test_every_variant_stacks_and_resumes(tmp_path: Path, options: dict[str, Any
 
 def test_fewer_rows_travel_both_ways(once: Once) -> None:
     def sent(**options: Any) -> dict[str, Any]:
-        return once(SITES, method={"name": "pfedeg"}, **options).traffic.summary()
+        return once(SITES, method={"name": "pfedeg"}, **options).record.tally.summary()
 
     whole, half = sent(), sent(select={"name": "topk", "p": 0.5})
     for direction in ("up_values", "down_values"):  # which rows, and how many sent them, are counted too
@@ -424,49 +433,37 @@ def test_the_example_runs(tmp_path: Path) -> None:
     assert (one.select, one.participation.fraction) == (TopK(0.5, 4), 0.75)
     summary = run(one, RunFolder.create(tmp_path / "run", one, resume=False), torch.device("cpu"))
     assert summary["metrics"]["test"]["mrr"] > 0
-    events = list(read_journal(tmp_path / "run" / "run.jsonl"))
-    assert [len(event["participants"]) for event in events if event["event"] == "round"] == [3, 3]
-    assert sum("notes" in event for event in events) == 2
+    found = list(events(tmp_path / "run"))
+    assert [len(event["participants"]) for event in found if event["event"] == "round"] == [3, 3]
+    assert sum("notes" in event for event in found) == 2
 
 
 # What the hub is told, and what it notes
 
 
-def test_sites_say_how_many_entities_they_have_only_where_these_count(tmp_path: Path) -> None:
-    for affinity in AFFINITIES:
-        fed = federated(tmp_path / affinity, SITES, method={"name": "pfedeg", "affinity": affinity})
-        notes = [message.note for site in fed.sites.values() for message in site.open()]
-        told = [{"totals": {"entity": n}} for n in (20, 30, 14)]
-        assert notes == (told if affinity == "jaccard" else [{}, {}, {}])
-
-
-@pytest.mark.parametrize(
-    "note",
-    [{}, {"totals": {}}, {"totals": {"entity": 3}}, {"totals": {"entity": 20.5}}, {"totals": [20]}],
-    ids=str,
-)
-def test_numbers_of_entities_that_cannot_be_are_refused(tmp_path: Path, note: dict[str, Any]) -> None:
-    fed = federated(tmp_path, SITES, method={"name": "pfedeg", "affinity": "jaccard"})
-    (message,) = fed.sites["a"].open()
-    with pytest.raises(DataError, match=r"a joins with totals .*, expected .* at least \{'entity': 10\}"):
-        fed.hub.receive(Message("a", HUB, "join", 0, message.body, note))
+@pytest.mark.parametrize("affinity", AFFINITIES)
+def test_the_hub_knows_how_many_entities_sites_have(once: Once, affinity: str) -> None:
+    """All that they announce, whether others have them too or not."""
+    hub = by(once, affinity=affinity).hub.hub
+    assert hub.totals == {site: {Axis.ENTITY: n} for site, n in (("a", 20), ("b", 30), ("c", 14))}
+    assert {site: len(ids[Axis.ENTITY]) for site, ids in hub.ids.items()} == {"a": 10, "b": 14, "c": 14}
 
 
 @pytest.mark.parametrize("affinity", AFFINITIES)
 def test_the_journal_has_the_affinity_of_every_evaluated_round(once: Once, affinity: str) -> None:
     fed = by(once, affinity=affinity)
-    events = [e for e in read_journal(fed.folder.journal.path) if e["event"] == "evaluate"]
-    assert [event["round"] for event in events] == [2, 4]
-    noted = [event["notes"]["affinity"] for event in events]
+    found = [event for event in events(fed.folder.path) if event["event"] == "evaluate"]
+    assert [event["round"] for event in found] == [2, 4]
+    noted = [event["notes"]["affinity"] for event in found]
     assert all(note["sites"] == ["a", "b", "c"] for note in noted)
     last = torch.tensor(noted[-1]["values"], dtype=torch.float64)
-    torch.testing.assert_close(last, fed.hub.hub.memory["affinity"], rtol=1e-5, atol=1e-9)
+    torch.testing.assert_close(last, fed.hub.hub.fresh["affinity"], rtol=1e-5, atol=1e-9)
     assert (noted[0] == noted[1]) == (affinity not in LEARNT), "constant but for what is learnt"
 
 
 def test_a_method_that_notes_nothing_adds_nothing_to_the_journal(once: Once) -> None:
     fed = once(SITES, method={"name": "fedep"})
-    assert all("notes" not in event for event in read_journal(fed.folder.journal.path))
+    assert all("notes" not in event for event in events(fed.folder.path))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from math import exp, inf
 
 import pytest
 
-from fedkge.privacy import Account, Entry, Release, accounts, explained, headline, over_epochs, unprotected
+from fedkge.privacy import Cost, Entry, Release, costs, explained, headline, over_epochs, unprotected
 from fedkge.privacy.accountants import Rdp
 from fedkge.privacy.releases import Everything, Gaussian, Poisson, Shuffled, TouchedRows
 from fedkge.privacy.words import most_found, number
@@ -15,19 +15,19 @@ STEPS = Release(Gaussian(1.0), Poisson(0.01), 10)
 PAPER = Release(TouchedRows(0.7, 20.0), Shuffled(0.01), 10)
 
 
-def account(*releases: Release, epsilon: float = 2.0) -> Account:
-    return Account("north", epsilon, 1e-6, "rdp-paper" if releases[0].flaws else "pld", releases)
+def cost(*releases: Release, epsilon: float = 2.0) -> Cost:
+    return Cost("north", epsilon, 1e-6, "rdp-paper" if releases[0].flaws else "pld", releases)
 
 
 def test_epsilon_is_printed_with_all_it_means() -> None:
-    assert headline(account(STEPS)) == (
+    assert headline(cost(STEPS)) == (
         "north: ε = 2 at δ = 1e-06 (unit: one confidential triple; neighbours: zero out one; "
         "accountant: privacy loss distributions (PLD); guarantee: formal)"
     )
 
 
 def test_a_guarantee_says_whose_against_whom_and_by_what() -> None:
-    text = " ".join(explained([account(STEPS)]))
+    text = " ".join(explained([cost(STEPS)]))
     for said in ("Protected: each confidential", "Against: whoever", "the hub, other sites", "Assuming: "):
         assert said in text
     for assumption in ("are public", "clipped together with its negatives", "a key that only the site has"):
@@ -35,20 +35,18 @@ def test_a_guarantee_says_whose_against_whom_and_by_what() -> None:
     assert "e^ε = 7.39" in text
     assert "Not protected: unrestricted triples" in text
     assert "use all triples" not in text
-    assert "use all triples" in " ".join(explained([account(STEPS, Release(Gaussian(9.0), Everything()))]))
+    assert "use all triples" in " ".join(explained([cost(STEPS, Release(Gaussian(9.0), Everything()))]))
 
 
 def test_delta_is_what_is_added_to_a_probability() -> None:
-    text = " ".join(explained([account(STEPS)]))
+    text = " ".join(explained([cost(STEPS)]))
     assert "at most e^ε = 7.39 times the probability, plus δ, if a triple of north was in the graph" in text
     assert "only if the triple was there is seen with a probability of at most δ" in text
     assert "chance" not in text
     assert "odds" not in text
 
 
-@pytest.mark.parametrize(
-    "text", [explained([account(STEPS)]), unprotected("u-only")], ids=["strict", "u-only"]
-)
+@pytest.mark.parametrize("text", [explained([cost(STEPS)]), unprotected("u-only")], ids=["strict", "u-only"])
 def test_files_that_epsilon_does_not_cover_are_named(text: list[str]) -> None:
     (kept,) = (said for said in text if said.startswith("Not protected, and to be kept at the site"))
     for file, of in {
@@ -56,7 +54,9 @@ def test_files_that_epsilon_does_not_cover_are_named(text: list[str]) -> None:
         "clustering": "`metrics`",
         "run.jsonl": "the last metrics",
         "sites/*/ranks.safetensors": "ranks among what all triples leave open",
-        "checkpoints/": "the digest again",
+        "run.json:": "the digest again",
+        "sites/*/metrics.json": "the site's metrics",
+        "sites/*/kit.checkpoint": "the graph itself",
     }.items():
         assert of in kept[kept.index(file) :]
     assert ("losses" in kept) == (text[0].startswith("north")), "u-only trains on no confidential triple"
@@ -66,7 +66,7 @@ def test_files_that_epsilon_does_not_cover_are_named(text: list[str]) -> None:
     ("epsilon", "empty"), [(3.0, False), (4.5, False), (4.6, True), (24.0, True), (1e4, True)]
 )
 def test_an_epsilon_that_rules_out_nothing_says_so(epsilon: float, empty: bool) -> None:
-    said = explained([account(STEPS, epsilon=epsilon), account(STEPS, epsilon=0.1)])
+    said = explained([cost(STEPS, epsilon=epsilon), cost(STEPS, epsilon=0.1)])
     warned = [line for line in said if line.startswith("Warning")]
     assert len(warned) == empty
     for line in warned:
@@ -76,27 +76,27 @@ def test_an_epsilon_that_rules_out_nothing_says_so(epsilon: float, empty: bool) 
 
 
 def test_no_guarantee_says_why_in_one_line() -> None:
-    head, why = explained([account(PAPER)])
+    head, why = explained([cost(PAPER)])
     assert head.endswith("guarantee: none)")
     assert why.startswith("guarantee: none, because noise on touched rows alone tells which rows changed; ")
     assert "batches are shuffled" in why
     assert "Protected" not in why
-    assert explained([account(STEPS, PAPER)])[0].endswith("guarantee: none)"), "one flaw is enough"
+    assert explained([cost(STEPS, PAPER)])[0].endswith("guarantee: none)"), "one flaw is enough"
 
 
 def test_several_sites_are_said_once_by_the_worst() -> None:
-    south = Account("south", 3.0, 1e-6, "pld", (STEPS,))
-    said = explained([account(STEPS), south])
+    south = Cost("south", 3.0, 1e-6, "pld", (STEPS,))
+    said = explained([cost(STEPS), south])
     assert [line.split(":")[0] for line in said[:3]] == ["north", "south", "Protected"]
     assert "triple of north, south, one by one" in said[2]
     assert sum("e^ε = 20.1" in line for line in said) == 1
-    mixed = explained([account(PAPER), south])
+    mixed = explained([cost(PAPER), south])
     assert mixed[2].startswith("guarantee: none, because")
     assert "triple of south, one by one" in mixed[3]
 
 
 def test_a_release_without_noise_protects_nothing() -> None:
-    head, why = explained([account(Release(Gaussian(0.0), Everything()), epsilon=inf)])
+    head, why = explained([cost(Release(Gaussian(0.0), Everything()), epsilon=inf)])
     assert "ε = ∞" in head
     assert why == "guarantee: none, because something was released without noise."
 
@@ -118,11 +118,11 @@ def test_epsilon_is_rounded_up(value: float, shown: str) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 8.0])
 def test_what_a_test_finds_is_bounded_from_both_sides(epsilon: float) -> None:
-    found = most_found(account(STEPS, epsilon=epsilon))
+    found = most_found(cost(STEPS, epsilon=epsilon))
     assert 0.05 < found < 1
     assert found <= exp(epsilon) * 0.05 + 1e-6 + 1e-12  # true positives against false alarms
     assert exp(epsilon) * (1 - found) + 1e-6 + 1e-12 >= 0.95  # true negatives against misses
-    assert most_found(account(STEPS, epsilon=1000.0)) == 1.0
+    assert most_found(cost(STEPS, epsilon=1000.0)) == 1.0
 
 
 def test_accounts_and_curves() -> None:
@@ -131,7 +131,7 @@ def test_accounts_and_curves() -> None:
         Entry(site, epoch, STEPS, 10 * (epoch - 1)) for epoch in range(1, 101) for site in ("north", "south")
     ]
     del entries[-1]  # south lacks an epoch
-    north, south = accounts(entries, 1e-5, "rdp")
+    north, south = costs(entries, 1e-5, "rdp")
     assert north.site == "north"
     assert north.epsilon == Rdp().epsilon([Release(Gaussian(1.0), Poisson(0.01), 1000)], 1e-5)
     assert north.releases == (Release(Gaussian(1.0), Poisson(0.01), 1000),)
@@ -148,7 +148,7 @@ def test_an_epoch_that_was_repeated_after_a_kill_counts_twice() -> None:
     entries = [Entry("a", epoch, STEPS, 10 * i) for i, epoch in enumerate((1, 2, 2, 3))]
     curve = over_epochs(entries, "a", 1e-5, Rdp())
     assert curve[2] == Rdp().epsilon([STEPS] * 3, 1e-5)
-    assert curve[3] == accounts(entries, 1e-5, "rdp")[0].epsilon
+    assert curve[3] == costs(entries, 1e-5, "rdp")[0].epsilon
     killed = [Entry("a", epoch, STEPS, 10 * i) for i, epoch in enumerate((1, 2, 3, 2))]
     curve = over_epochs(killed, "a", 1e-5, Rdp())
-    assert curve[2] < curve[3] == accounts(killed, 1e-5, "rdp")[0].epsilon
+    assert curve[2] < curve[3] == costs(killed, 1e-5, "rdp")[0].epsilon

@@ -10,7 +10,6 @@ import torch
 from fedkge.graphs.marks import mark_share
 from fedkge.models import MODELS, Tables
 from fedkge.privacy import Privacy
-from fedkge.runtimes.protection import Protected
 from fedkge.training import Trainer
 from fedkge.training.cadence import Cadence
 from fedkge.training.private import PrivateTraining, Protection
@@ -111,7 +110,7 @@ def test_a_private_federation_ends_near_the_cpus(
 ) -> None:
     """With fedlu, two models share a relation table: their steps are not captured."""
     pytest.importorskip("numba")
-    monkeypatch.setattr(Protected, "secret", lambda self, site: Secret(site.encode().ljust(32)))
+    monkeypatch.setattr("fedkge.nodes.protection.new_secret", lambda site: Secret(site.encode().ljust(32)))
     mode = {"mode": "strict", "noise": 1.0, "delta": 1e-4, "accountant": "rdp"}
     marked = mark_share(small_federation(), 0.5, 0)
     options = {"method": {"name": name}, "privacy": mode, "rounds": 2}

@@ -19,11 +19,16 @@ from fedkge.graphs.files import read_federation
 from fedkge.graphs.graph import Axis, Graph, Split
 from fedkge.graphs.marks import mark_relations, mark_share
 from fedkge.graphs.pool import pool
-from fedkge.privacy import LEDGER, Ledger, read_ledger
-from fedkge.runtimes.folder import RunFolder
-from fedkge.runtimes.inprocess import Federated, Simulation, run
-from fedkge.runtimes.protection import Protected
-from fedkge.runtimes.stack import Stack
+from fedkge.graphs.subgraph import in_name_order
+from fedkge.nodes.journal import Journal
+from fedkge.nodes.ledgers import LEDGER, open_ledger, run_entries
+from fedkge.nodes.protection import new_secret
+from fedkge.nodes.result import read_result
+from fedkge.nodes.stack import Stack
+from fedkge.privacy import read_ledger
+from fedkge.runs.data import _marked
+from fedkge.runs.folder import RunFolder
+from fedkge.runtimes.run import Simulated, Simulation, run
 from fedkge.training.clipping import Caught
 from fedkge.training.confidential import unmarked
 from fedkge.training.private import PrivateTraining
@@ -34,12 +39,13 @@ MARKED = mark_share(small_federation(), 0.5, 0)
 STRICT = {"mode": "strict", "noise": 1.0, "delta": 1e-4, "accountant": "rdp"}
 PAPER = {"mode": "paper", "noise": 1.0, "delta": 1e-4}
 CPU = torch.device("cpu")
+SECRET = "fedkge.nodes.protection.new_secret"
 
 
-def private(path: Path, name: str = "single", mode: Mapping[str, Any] = STRICT, **options: Any) -> Federated:
+def private(path: Path, name: str = "single", mode: Mapping[str, Any] = STRICT, **options: Any) -> Simulated:
     """A run whose sites have secrets that are the same in every test."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Protected, "secret", lambda self, site: Secret(site.encode().ljust(32)))
+        patch.setattr(SECRET, lambda site: Secret(site.encode().ljust(32)))
         return played(path, MARKED, method={"name": name}, privacy=mode, **options)
 
 
@@ -59,14 +65,16 @@ def test_sites_without_marks_train_plainly(tmp_path: Path) -> None:
     plain = played(tmp_path / "b", small_federation())
     for name, row in rows(plain).items():
         assert torch.equal(row, rows(both)[name]) == (" a " not in name)
-    assert {entry.site for entry in read_ledger(tmp_path / "a" / LEDGER)} == {"a"}
+    assert {entry.site for entry in run_entries(tmp_path / "a")} == {"a"}
+    assert [path.parent.name for path in (tmp_path / "a").rglob(LEDGER)] == ["a"]
 
 
 def test_u_only_is_training_without_the_triples(tmp_path: Path) -> None:
-    left = {site: unmarked(graph, experiment(privacy=STRICT).privacy) for site, graph in MARKED.items()}
+    privacy = experiment(privacy=STRICT).privacy
+    left = {site: unmarked(in_name_order(graph), privacy) for site, graph in MARKED.items()}
     first = played(tmp_path / "a", MARKED, privacy={"mode": "u-only"})
     assert_same(first, played(tmp_path / "b", left))
-    assert not (tmp_path / "a" / LEDGER).exists()
+    assert not list((tmp_path / "a").rglob(LEDGER))
 
 
 def test_ids_do_not_depend_on_confidential_triples(tmp_path: Path) -> None:
@@ -98,7 +106,7 @@ def test_both_tables_have_noise_on_every_row(
     one = federated(tmp_path / "a", MARKED, method=method, privacy=mode, rounds=1)
     tables = {f"{site} {own}": t for site, stack in one.stack_of.items() for own, t in both(stack, site)}
     before = {key: table.clone() for key, table in tables.items()}
-    one.play(lambda progress: None)
+    one.play()
     assert len(tables) >= 3 * len(one.sites)
     for key, table in tables.items():
         assert (table != before[key]).any(-1).all(), key
@@ -106,8 +114,8 @@ def test_both_tables_have_noise_on_every_row(
 
 def both(stack: Stack, site: str) -> list[tuple[str, torch.Tensor]]:
     own = stack.sites[site].tables
-    assert own.companion is not None
-    tables = {"": own, "companion": own.companion}
+    assert own.second is not None
+    tables = {"": own, "second": own.second}
     return [(f"{name} {axis}", one.table(axis)) for name, one in tables.items() for axis in Axis]
 
 
@@ -153,12 +161,13 @@ def test_a_resumed_run_pays_again_and_with_other_noise(
 ) -> None:
     path = tmp_path / "killed"
     killed_in(3, monkeypatch, path)
-    before = read_ledger(path / LEDGER)
+    before = {site: read_ledger(path / "sites" / site / LEDGER) for site in MARKED}
     resumed = played(path, MARKED, method={"name": "fedep"}, privacy=STRICT)
     whole = private(tmp_path / "whole", "fedep")
-    after, never_killed = read_ledger(path / LEDGER), read_ledger(tmp_path / "whole" / LEDGER)
-    assert after[: len(before)] == before
+    after, never_killed = run_entries(path), run_entries(tmp_path / "whole")
     for site in MARKED:
+        assert before[site]
+        assert read_ledger(path / "sites" / site / LEDGER)[: len(before[site])] == before[site]
         numbers = [n for entry in after if entry.site == site for n in entry.numbers]
         assert numbers == list(range(len(numbers))), "no number is given out twice"
     spent = {site: sum(e.release.count for e in after if e.site == site) for site in MARKED}
@@ -170,20 +179,32 @@ def test_a_resumed_run_pays_again_and_with_other_noise(
 
 def test_a_run_that_lost_its_ledger_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed_in(3, monkeypatch, tmp_path / "killed")
-    (tmp_path / "killed" / LEDGER).unlink()
-    with pytest.raises(DataError, match="its 0 releases are not, or not all of, the"):
+    site = tmp_path / "killed" / "sites" / "b"
+    (site / LEDGER).unlink()
+    with pytest.raises(DataError, match=r"sites/b/.*: its 0 releases are not, or not all of, the"):
         played(tmp_path / "killed", MARKED, method={"name": "fedep"}, privacy=STRICT)
-    shutil.rmtree(tmp_path / "killed" / "checkpoints")
-    with pytest.raises(DataError, match=r"no releases, while .*run\.jsonl has rounds that made some"):
+    journal = (site / "journal.jsonl").read_bytes()
+    (site / "journal.jsonl").unlink()
+    with pytest.raises(DataError, match=r"sites/b/.*: no releases, while .*hub/journal.* rounds that made"):
+        played(tmp_path / "killed", MARKED, method={"name": "fedep"}, privacy=STRICT)
+    shutil.rmtree(site)
+    with pytest.raises(DataError, match=r"sites/b/.*: no releases, while .*hub/journal.* rounds that made"):
+        played(tmp_path / "killed", MARKED, method={"name": "fedep"}, privacy=STRICT)
+    for checkpoints in (tmp_path / "killed").rglob("checkpoints"):
+        shutil.rmtree(checkpoints)
+    (tmp_path / "killed" / "hub" / "journal.jsonl").unlink()
+    site.mkdir()
+    (site / "journal.jsonl").write_bytes(journal)
+    with pytest.raises(DataError, match=r"sites/b/.*: its 0 releases are not, or not all of, the"):
         played(tmp_path / "killed", MARKED, method={"name": "fedep"}, privacy=STRICT)
 
 
 def test_rounds_of_sites_that_hide_nothing_need_no_ledger(tmp_path: Path) -> None:
     some = {**small_federation(), "a": MARKED["a"]}
-    journal = RunFolder(tmp_path).journal
-    journal.write("round", round=1, sites={"b": {"loss": 1.0}, "a": {"up_bytes": 3}})
+    journal = Journal(tmp_path / "hub" / "journal.jsonl")
+    journal.write("round", round=1, participants=["b"], late=[], refused={})
     federated(tmp_path, some, privacy=STRICT)
-    journal.write("round", round=2, sites={"a": {"loss": 1.0}})
+    journal.write("round", round=2, participants=["b"], late=["a"], refused={})
     with pytest.raises(DataError, match="has rounds that made some"):
         federated(tmp_path, some, privacy=STRICT)
 
@@ -192,20 +213,32 @@ def test_an_ended_run_knows_its_ledger(tmp_path: Path) -> None:
     """Also when its last line is changed, which no later line tells of, and when it is gone on with."""
     path, one = tmp_path / "run", experiment(privacy=STRICT)
     summary = done(path, MARKED, privacy=STRICT)
-    ledger = Ledger(path / LEDGER)
-    assert (summary["ledger"], summary["releases"]) == (ledger.head, ledger.total)
-    assert summary["releases"] == sum(site["releases"] for site in summary["privacy"]) > 0
+    spent = {account["site"]: account["releases"] for account in summary["privacy"]}
+    for site in MARKED:
+        ledger, result = open_ledger(path / "sites" / site), read_result(path / "sites" / site)
+        assert (result["ledger"], result["releases"]) == (ledger.head, ledger.total)
+        assert ledger.total == spent[site] > 0
     assert fedkge("privacy", path).exit_code == 0
-    *lines, last = (path / LEDGER).read_text().splitlines(keepends=True)
-    (path / LEDGER).write_text("".join([*lines, last.replace('"noise": 1.0', '"noise": 100.0')]))
-    says = f"its {ledger.total:,} releases are not, or not all of, the {ledger.total:,} that the run has made"
+    home = path / "sites" / "c"
+    *lines, last = (home / LEDGER).read_text().splitlines(keepends=True)
+    (home / LEDGER).write_text("".join([*lines, last.replace('"noise": 1.0', '"noise": 100.0')]))
+    says = f"its {spent['c']:,} releases are not, or not all of, the {spent['c']:,} that the run has made"
     assert says in refused("privacy", path)
-    shutil.rmtree(path / "checkpoints")
-    with pytest.raises(DataError, match=says):
+    for checkpoints in path.rglob("checkpoints"):
+        shutil.rmtree(checkpoints)
+    for known in ("journal.jsonl", "metrics.json"):
+        kept = (home / known).read_bytes()
+        (home / known).unlink()
+        assert says in refused("privacy", path), "either of the two is enough"
+        with pytest.raises(DataError, match=says):
+            run(one, RunFolder.create(path, one, resume=True), CPU, MARKED)
+        (home / known).write_bytes(kept)
+    (home / "metrics.json").write_text("{")
+    with pytest.raises(DataError, match=r"sites/c/metrics\.json: not JSON"):
         run(one, RunFolder.create(path, one, resume=True), CPU, MARKED)
-    (path / "summary.json").write_text("{")
-    with pytest.raises(DataError, match="not JSON"):
-        run(one, RunFolder.create(path, one, resume=True), CPU, MARKED)
+    for left in ("journal.jsonl", "metrics.json", LEDGER):
+        (home / left).unlink()
+    assert f"0 of the {spent['c']:,} releases that site 'c' has made" in refused("privacy", path)
 
 
 def test_a_ledger_that_lost_lines_of_an_unfinished_run_is_an_error(
@@ -215,10 +248,12 @@ def test_a_ledger_that_lost_lines_of_an_unfinished_run_is_an_error(
     killed_in(3, monkeypatch, path)
     RunFolder(path).journal.write("start", environment={}, sites=list(MARKED))
     assert fedkge("privacy", path).exit_code == 0
-    entries = read_ledger(path / LEDGER)
+    ledger = path / "sites" / "a" / LEDGER
+    entries = read_ledger(ledger)
     rounds_1_and_2 = sum(entry.release.count for entry in entries if entry.epoch <= 4)
-    lines = (path / LEDGER).read_text().splitlines(keepends=True)
-    (path / LEDGER).write_text("".join(lines[:3]))
+    assert rounds_1_and_2 < sum(entry.release.count for entry in entries), "the third had begun"
+    lines = ledger.read_text().splitlines(keepends=True)
+    ledger.write_text("".join(lines[:3]))
     kept = sum(entry.release.count for entry in entries[:3])
     says = f"its {kept} releases are not, or not all of, the {rounds_1_and_2} that the run has made"
     assert says in refused("privacy", path)
@@ -231,8 +266,8 @@ def test_no_noise_is_drawn_twice(tmp_path: Path) -> None:
     keys = []
     for _ in range(3):
         one = federated(tmp_path / "a", MARKED, privacy=STRICT)
-        assert one.protected is not None
-        keys += [site.secret.key(0, "noise") for site in one.protected.sites.values()]
+        protections = [site.learner.protection for site in one.sites.values()]
+        keys += [found.secret.key(0, "noise") for found in protections if found is not None]
     assert len(set(keys)) == len(keys) == 9
 
 
@@ -244,36 +279,35 @@ def done(path: Path, federation: Mapping[str, Graph], **changes: Any) -> dict[st
 def test_a_target_is_reached_and_not_passed(tmp_path: Path) -> None:
     mode = {"mode": "strict", "epsilon": 3.0, "delta": 1e-4, "accountant": "rdp"}
     summary = done(tmp_path / "a", MARKED, privacy=mode)
-    assert [account["site"] for account in summary["privacy"]] == list(MARKED)
-    for account in summary["privacy"]:
-        assert 2.9 < account["epsilon"] <= 3.0
-        assert (account["guarantee"], account["delta"], account["unit"]) == ("formal", 1e-4, "triple")
+    assert [cost["site"] for cost in summary["privacy"]] == list(MARKED)
+    for cost in summary["privacy"]:
+        assert 2.9 < cost["epsilon"] <= 3.0
+        assert (cost["guarantee"], cost["delta"], cost["unit"]) == ("formal", 1e-4, "triple")
 
 
 def test_a_run_ends_when_no_site_has_a_step_left(tmp_path: Path) -> None:
     mode = {**STRICT, "epsilon": 20.0, "noise": 1.0}
     summary = done(tmp_path / "a", MARKED, privacy=mode, rounds=50, evaluate={"every": 1})
     assert summary["rounds"] < 50
-    assert all(account["epsilon"] <= 20.0 for account in summary["privacy"])
-    assert max(account["epsilon"] for account in summary["privacy"]) > 18.0
+    assert all(cost["epsilon"] <= 20.0 for cost in summary["privacy"])
+    assert max(cost["epsilon"] for cost in summary["privacy"]) > 18.0
 
 
 def test_by_the_papers_rules_there_is_no_guarantee(tmp_path: Path) -> None:
     summary = done(tmp_path / "a", MARKED, privacy=PAPER, rounds=1)
-    assert {account["guarantee"] for account in summary["privacy"]} == {"none"}
-    assert {account["accountant"] for account in summary["privacy"]} == {"rdp-paper"}
+    assert {cost["guarantee"] for cost in summary["privacy"]} == {"none"}
+    assert {cost["accountant"] for cost in summary["privacy"]} == {"rdp-paper"}
 
 
 def test_secrets_are_kept_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secrets: list[bytes] = []
-    draw = Protected.secret
 
-    def noted(self: Protected, site: str) -> Secret:
-        secret = draw(self, site)
+    def noted(site: str) -> Secret:
+        secret = new_secret(site)
         secrets.append(secret.content)
         return secret
 
-    monkeypatch.setattr(Protected, "secret", noted)
+    monkeypatch.setattr(SECRET, noted)
     done(tmp_path / "a", MARKED, privacy=STRICT, rounds=1)
     assert len(set(secrets)) == 3
     for path in (tmp_path / "a").rglob("*"):
@@ -308,7 +342,7 @@ def test_a_run_that_had_begun_is_not_removed(tmp_path: Path) -> None:
 def test_fulldp_takes_everything_for_confidential(tmp_path: Path) -> None:
     mode = {**STRICT, "mode": "fulldp"}
     summary = done(tmp_path / "a", small_federation(), privacy=mode, evaluate={"every": 4})
-    entry = read_ledger(tmp_path / "a" / LEDGER)[0]
+    entry = run_entries(tmp_path / "a")[0]
     graph = small_federation()[entry.site]
     assert entry.triples == len(graph.train)
     assert entry.release.sampling.rate == 16 / len(graph.train)  # type: ignore[attr-defined]
@@ -338,10 +372,10 @@ def test_marks_of_an_experiment_add_to_those_of_the_data(tmp_path: Path) -> None
     listed = tmp_path / "relations.txt"
     listed.write_text("a.r0\n")
     marks = experiment(marks={"share": 0.3, "relations": str(listed)}).marks
-    found = marks.apply(small_federation(), 0)
+    found = _marked(marks, small_federation(), 0)
     expected = mark_relations(mark_share(small_federation(), 0.3, 0), ["a.r0"])
     assert {s: g.digest() for s, g in found.items()} == {s: g.digest() for s, g in expected.items()}
-    assert experiment().marks.apply(small_federation(), 0).keys() == small_federation().keys()
+    assert _marked(experiment().marks, small_federation(), 0).keys() == small_federation().keys()
 
 
 @pytest.mark.parametrize(
@@ -360,7 +394,7 @@ def test_marks_of_an_experiment_add_to_those_of_the_data(tmp_path: Path) -> None
 def test_what_would_let_triples_out_is_an_error(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         federated(tmp_path, MARKED, **changes)
-    assert not (tmp_path / LEDGER).exists()
+    assert not list(tmp_path.rglob(LEDGER))
 
 
 @pytest.mark.parametrize("mode", [STRICT, PAPER, {"mode": "u-only"}])
@@ -396,4 +430,4 @@ def test_rows_that_are_too_long_are_refused_whoever_meets_them(tmp_path: Path, s
     )
     one.stack_of["a"].sites["a"].tables.entities[3, 1] = size
     with pytest.raises(DataError, match=r"site 'a': entity has a number of .*, and private training needs"):
-        one.play(lambda progress: None)
+        one.play()

@@ -22,7 +22,7 @@ from fedkge.reports.sections import sections
 from run_folders import write_run
 
 
-def account(site: str, epsilon: float, guarantee: str = "formal", delta: float = 1e-6) -> dict[str, Any]:
+def cost(site: str, epsilon: float, guarantee: str = "formal", delta: float = 1e-6) -> dict[str, Any]:
     return {
         "site": site,
         "epsilon": epsilon,
@@ -63,14 +63,14 @@ def seeds(folder: Path, mode: str, hits: Sequence[float], **kind: Any) -> None:
 
 
 def strict(folder: Path, epsilon: float, hits: Sequence[float], *options: str, **kind: Any) -> None:
-    spent = [account("airline", epsilon / 2), account("languages", epsilon)]
+    spent = [cost("airline", epsilon / 2), cost("languages", epsilon)]
     own = [f"privacy.epsilon={epsilon}", "privacy.delta=1e-6", "privacy.rules=strict", *options]
     seeds(folder, "strict", hits, spent=spent, options=own, **kind)
 
 
 def paper(folder: Path, epsilon: float, hits: Sequence[float], mode: str = "paper") -> None:
     own = [f"privacy.epsilon={epsilon}", "privacy.delta=1e-6", "privacy.rules=paper"]
-    seeds(folder, mode, hits, spent=[account("airline", epsilon, "none")], options=own)
+    seeds(folder, mode, hits, spent=[cost("airline", epsilon, "none")], options=own)
 
 
 @pytest.fixture
@@ -110,9 +110,9 @@ def test_rows_go_from_no_epsilon_to_none_at_all(folder: Path) -> None:
 
 def test_epsilon_is_the_largest_and_the_guarantee_the_weakest_over_sites_and_seeds(tmp_path: Path) -> None:
     noise = ["privacy.noise=1.0", "privacy.delta=1e-6"]
-    first = [account("airline", 3.0), account("languages", 1.0, "none")]
+    first = [cost("airline", 3.0), cost("languages", 1.0, "none")]
     write(tmp_path / "0", "strict", 0.4, options=noise, spent=first)
-    write(tmp_path / "1", "strict", 0.4, options=noise, spent=[account("airline", 3.5)], seed=1)
+    write(tmp_path / "1", "strict", 0.4, options=noise, spent=[cost("airline", 3.5)], seed=1)
     (group,) = experiments(runs(tmp_path))
     choice = Choice(group)
     assert (choice.epsilon, choice.guarantee) == (3.5, "none")
@@ -288,7 +288,7 @@ def test_an_epsilon_that_is_not_known_is_listed_and_not_drawn(folder: Path) -> N
 
 def test_deltas_that_differ_are_said(folder: Path) -> None:
     own = ["privacy.epsilon=5.0", "privacy.delta=1e-5"]
-    spent = [account("airline", 5.0, delta=1e-5)]
+    spent = [cost("airline", 5.0, delta=1e-5)]
     seeds(folder / "other", "strict", (0.42,), options=own, spent=spent)
     assert any(text.startswith("δ differs") for text in cautions(only(folder)))
 

@@ -13,7 +13,7 @@ from fedkge.errors import DataError
 from fedkge.reports import sweep, tables
 from fedkge.reports.baseline import alone
 from fedkge.reports.details import budget_rows
-from fedkge.reports.experiments import Experiment, experiments
+from fedkge.reports.experiments import Group, experiments
 from fedkge.reports.findings import doubts, finding, terms
 from fedkge.reports.html import render
 from fedkge.reports.load import load_run, load_runs
@@ -35,7 +35,7 @@ def going_on(folder: Path, start: dict[str, Any], method: str = "single", **opti
 
 
 @pytest.fixture
-def groups(tmp_path: Path) -> dict[str, Experiment]:
+def groups(tmp_path: Path) -> dict[str, Group]:
     """After, before alone: nothing may depend on who comes first."""
     going_on(tmp_path / "a", FEDPROX, level=0.5)
     write_run(tmp_path / "b", "single", level=0.3)
@@ -43,7 +43,7 @@ def groups(tmp_path: Path) -> dict[str, Experiment]:
     return {group.label: group for group in experiments(load_runs([tmp_path]))}
 
 
-def test_who_goes_on_alone_is_not_alone(groups: dict[str, Experiment]) -> None:
+def test_who_goes_on_alone_is_not_alone(groups: dict[str, Group]) -> None:
     assert list(groups) == ["single", "single after fedprox", "fedprox"]
     every = list(groups.values())
     assert alone(groups["single"], every) is None
@@ -56,7 +56,7 @@ def test_who_goes_on_alone_is_not_alone(groups: dict[str, Experiment]) -> None:
     assert groups["single after fedprox"].colour != "alone"
 
 
-def test_tables_compare_it_with_alone(groups: dict[str, Experiment]) -> None:
+def test_tables_compare_it_with_alone(groups: dict[str, Group]) -> None:
     runs = [run for group in groups.values() for run in group.runs]
     last = tables.site_rows(runs)[-1]
     assert last["single after fedprox − single"] == pytest.approx(
@@ -69,7 +69,7 @@ def test_tables_compare_it_with_alone(groups: dict[str, Experiment]) -> None:
     ]
 
 
-def test_question_by_question_too(groups: dict[str, Experiment]) -> None:
+def test_question_by_question_too(groups: dict[str, Group]) -> None:
     for rank, group in enumerate(groups.values(), 1):
         write_ranks(group.first.path, {site: np.full(40, rank) for site in SITES})
     beyond = against_alone(list(groups.values()))
@@ -77,7 +77,7 @@ def test_question_by_question_too(groups: dict[str, Experiment]) -> None:
     assert {one.mean for one in beyond["single after fedprox"].values()} == {-0.5}
 
 
-def test_what_was_spent_before_is_in_the_budget(groups: dict[str, Experiment]) -> None:
+def test_what_was_spent_before_is_in_the_budget(groups: dict[str, Group]) -> None:
     every = list(groups.values())
     (row,) = (row for row in budget_rows(every) if row["option"] == "after")
     assert row["single after fedprox"] == "200 rounds of fedprox, 3 epochs each"
@@ -90,7 +90,7 @@ def test_what_was_spent_before_is_in_the_budget(groups: dict[str, Experiment]) -
     assert [text for text in doubts([groups["single"], groups["fedprox"]]) if "goes on" in text] == []
 
 
-def test_the_page_names_it(groups: dict[str, Experiment]) -> None:
+def test_the_page_names_it(groups: dict[str, Group]) -> None:
     runs = [run for group in groups.values() for run in group.runs]
     page = render(runs)
     assert "single after fedprox" in page
@@ -146,7 +146,7 @@ def test_a_sweep_names_a_start_where_the_approach_does_not(tmp_path: Path) -> No
     assert set(sweep.swept(load_runs([tmp_path]))) == {"start", "trainer.lr", "method.name"}
 
 
-def test_a_reference_is_found_by_its_method_still(groups: dict[str, Experiment]) -> None:
+def test_a_reference_is_found_by_its_method_still(groups: dict[str, Group]) -> None:
     every = list(groups.values())
     assert references(every, "single") == [groups["single"]]
     assert references(every, "single after fedprox") == [groups["single after fedprox"]]

@@ -13,8 +13,10 @@ import torch
 from fedkge.config import read_toml
 from fedkge.errors import ConfigError, DataError
 from fedkge.models import MODELS
-from fedkge.runtimes.experiment import Data, Evaluate, Experiment
-from fedkge.runtimes.folder import RunFolder, write_whole
+from fedkge.nodes.result import save_tables
+from fedkge.nodes.store import write_whole
+from fedkge.runs.experiment import Data, Evaluate, Experiment
+from fedkge.runs.folder import RunFolder
 from fedkge.training import Trainer
 from small_graphs import first_tables, random_graph
 
@@ -116,31 +118,12 @@ def test_write_whole_replaces(tmp_path: Path) -> None:
     assert names(tmp_path) == {"deep", "file"}
 
 
-def test_checkpoints(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path, EXPERIMENT, resume=False)
-    assert folder.load_checkpoint("a") is None
-    tensors = {"rows": torch.randn(3, 4).T, "steps": torch.tensor([7])}
-    folder.save_checkpoint("a", tensors, {"round": 2, "best": 0.1})
-    found, state = folder.load_checkpoint("a")
-    assert state == {"round": 2, "best": 0.1}
-    assert found.keys() == tensors.keys()
-    assert all(torch.equal(found[name], tensors[name]) for name in tensors)
-
-
-@pytest.mark.parametrize("content", [b"", b"not safetensors", b"\x08\0\0\0\0\0\0\0{}      "])
-def test_a_broken_checkpoint(tmp_path: Path, content: bytes) -> None:
-    folder = RunFolder.create(tmp_path, EXPERIMENT, resume=False)
-    (tmp_path / "checkpoints" / "a.safetensors").write_bytes(content)
-    with pytest.raises(DataError, match=r"a\.safetensors: not a checkpoint .*delete it"):
-        folder.load_checkpoint("a")
-
-
 def test_tables_of_sites(tmp_path: Path) -> None:
     folder, graph = RunFolder.create(tmp_path, EXPERIMENT, resume=False), random_graph(0, 6, 2, 9)
     with pytest.raises(DataError, match=r"no tables of a site named 'a' \(known: none; has the run ended"):
         folder.load_site("a")
     tables = first_tables(EXPERIMENT.model, graph)
-    folder.save_site("hospital", tables, graph)
+    save_tables(tables, graph, tmp_path / "sites" / "hospital")
     found, entities, relations = folder.load_site("hospital")
     assert torch.equal(found.entities, tables.entities)
     assert torch.equal(found.relations, tables.relations)
@@ -150,14 +133,58 @@ def test_tables_of_sites(tmp_path: Path) -> None:
 
 
 def test_tables_that_cannot_be_written(tmp_path: Path) -> None:
-    folder, graph = RunFolder.create(tmp_path, EXPERIMENT, resume=False), random_graph(0, 6, 2, 9)
+    graph = random_graph(0, 6, 2, 9)
     (tmp_path / "sites").touch()
     with pytest.raises(DataError, match=r"sites/a: cannot be written: .*; mend it and give --resume$"):
-        folder.save_site("a", first_tables(EXPERIMENT.model, graph), graph)
+        save_tables(first_tables(EXPERIMENT.model, graph), graph, tmp_path / "sites" / "a")
     (tmp_path / "sites").unlink()
     (tmp_path / "sites" / "a" / "entities.safetensors").mkdir(parents=True)
     with pytest.raises(DataError, match=r"sites/a: cannot be written: "):
-        folder.save_site("a", first_tables(EXPERIMENT.model, graph), graph)
+        save_tables(first_tables(EXPERIMENT.model, graph), graph, tmp_path / "sites" / "a")
+
+
+def test_a_folder_without_tables_is_no_site(tmp_path: Path) -> None:
+    """A node's folder is there from the start; its tables are not."""
+    folder = RunFolder.create(tmp_path, EXPERIMENT, resume=False)
+    (tmp_path / "sites" / "a" / "checkpoints").mkdir(parents=True)
+    assert folder.sites() == []
+    graph = random_graph(0, 6, 2, 9)
+    save_tables(first_tables(EXPERIMENT.model, graph), graph, tmp_path / "sites" / "a")
+    assert folder.sites() == ["a"]
+    with pytest.raises(DataError, match=r"no tables named 'checkpoints' \(beside .*: none\)"):
+        folder.load_site("a", "checkpoints")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"run": "x"}', '{"run": "x", "sites": 3}'])
+def test_a_run_that_does_not_know_itself(tmp_path: Path, content: str) -> None:
+    folder = RunFolder.create(tmp_path, EXPERIMENT, resume=False)
+    name = folder.begin({"a": "1"})
+    assert folder.begin({"a": "1"}) == name, "it is the same when it goes on"
+    with pytest.raises(DataError, match="site 'a' has other triples or marks"):
+        folder.begin({"a": "2"})
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(DataError, match=r"run\.json: cannot be read .*; restore the file, or run anew"):
+        folder.begin({"a": "1"})
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_new_run_that_is_refused_takes_the_folders_of_its_nodes_with_it(
+    tmp_path: Path, there: bool
+) -> None:
+    path = tmp_path / "run"
+    if there:
+        write_whole(path / "sites" / "mine.txt", b"")
+    folder = RunFolder.create(path, EXPERIMENT, resume=False)
+
+    def refused() -> None:
+        with folder.unless_refused():
+            folder.journal.write("start")
+            write_whole(folder.home("hub") / "config.toml", b"")
+            raise DataError("no")
+
+    with pytest.raises(DataError, match="no"):
+        refused()
+    assert names(tmp_path) == ({"run", "sites", "mine.txt"} if there else set())
 
 
 def test_no_summary_yet(tmp_path: Path) -> None:
@@ -197,6 +224,32 @@ def test_bad_experiments(config: dict[str, object], message: str) -> None:
 def test_evaluate_options() -> None:
     with pytest.raises(ConfigError, match=r"got 5, -1$"):
         Evaluate(patience=-1)
+
+
+def test_options_may_have_names_of_earlier_versions(tmp_path: Path) -> None:
+    plain = {"model": {"name": "transe"}, "data": {"name": "atlas"}}
+    now = Experiment.parse(
+        {**plain, "method": {"name": "fedlu", "measure_hub": False}, "marks": {"triples": "some.tsv"}}
+    )
+    folder = RunFolder.create(tmp_path / "run", now, resume=False)
+    config = tmp_path / "run" / "config.toml"
+    text = config.read_text(encoding="utf-8")
+    assert "measure_hub = false\n" in text
+    old = text.replace("measure_hub", "aggregate").replace('triples = "some', 'statements = "some')
+    assert old.count("aggregate = false") == old.count("statements =") == 1
+    config.write_text(old, encoding="utf-8")
+    assert folder.experiment() == now
+    assert RunFolder.create(tmp_path / "run", now, resume=True).path == folder.path
+
+
+@pytest.mark.parametrize("file", ["checkpoints/federation.safetensors", "ledger.jsonl"])
+def test_a_run_of_an_earlier_version_does_not_go_on(tmp_path: Path, file: str) -> None:
+    """Its one ledger would not be asked any more: a budget could be passed."""
+    RunFolder.create(tmp_path / "run", EXPERIMENT, resume=False)
+    (tmp_path / "run" / file).parent.mkdir(exist_ok=True)
+    (tmp_path / "run" / file).touch()
+    with pytest.raises(ConfigError, match=r"run: a run of an earlier version of fedkge, .* run anew in"):
+        RunFolder.create(tmp_path / "run", EXPERIMENT, resume=True)
 
 
 def test_a_run_of_before_an_option_was_there_goes_on(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedkge.exchange.line import line
+from fedkge.exchange.channel import channel
 from fedkge.exchange.rows import Rows
-from fedkge.exchange.select import TopK, share, turned
+from fedkge.exchange.select import TopK, portion, turned
 from fedkge.exchange.svd import Svd
 from fedkge.exchange.values import values
 from fedkge.graphs.graph import Axis
-from fedkge.parties import Participation
+from fedkge.nodes.terms import Participation
 from small_federations import played, small_federation
 
 SITES = small_federation()
@@ -56,14 +56,14 @@ def test_rows_of_zeros_and_longer_rows(device: torch.device) -> None:
     [(0.07, 100, 7), (0.4, 98, 40), (0.7, 10, 7), (0.1, 30, 3), (1.0, 13, 13), (1e-15, 9, 1), (0.4, 0, 0)],
 )
 def test_shares_are_rounded_up_and_not_by_what_floats_add(part: float, whole: int, count: int) -> None:
-    assert share(part, whole) == TopK(p=part).count(whole) == count
+    assert portion(part, whole) == TopK(p=part).count(whole) == count
     if whole:
         assert Participation(quorum=part).needed(whole) == count
 
 
 def test_shares_are_those_of_exact_fractions() -> None:
     for per_cent, whole in product(range(1, 101), range(1, 300)):
-        assert share(per_cent / 100, whole) == ceil(Fraction(per_cent, 100) * whole)
+        assert portion(per_cent / 100, whole) == ceil(Fraction(per_cent, 100) * whole)
 
 
 def test_values_do_not_depend_on_how_rows_are_written(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_values_do_not_depend_on_how_rows_are_written(tmp_path: Path) -> None:
     def counted(name: str, codec: dict[str, Any]) -> list[tuple[int, int]]:
         options = {"method": {"name": "fedep"}, "select": {"name": "topk", "p": 0.4, "s": 2}, "rounds": 6}
         run = played(tmp_path / name, SITES, codec=codec, **options)
-        return [(r["up_values"], r["down_values"]) for r in run.traffic.summary()["per_round"]]
+        return [(r["up_values"], r["down_values"]) for r in run.record.tally.summary()["per_round"]]
 
     plain = counted("plain", {"name": "float32"})
     assert counted("int8", {"name": "int8"}) == plain
@@ -81,7 +81,9 @@ def test_values_do_not_depend_on_how_rows_are_written(tmp_path: Path) -> None:
 
 def test_whole_rows_count_whole_beside_factors() -> None:
     codec, ids = Svd(), torch.arange(4)
-    hub, site = (line(codec, {Axis.ENTITY: ids}, {Axis.ENTITY: 256}, hub=is_hub) for is_hub in (True, False))
+    hub, site = (
+        channel(codec, {Axis.ENTITY: ids}, {Axis.ENTITY: 256}, hub=is_hub) for is_hub in (True, False)
+    )
 
     def numbers(body: Mapping[str, Tensor]) -> int:
         return values(body, {Axis.ENTITY: 4}, codec, {Axis.ENTITY: 256})
@@ -96,7 +98,7 @@ def test_whole_rows_count_whole_beside_factors() -> None:
 def test_where_the_hub_knows_everyones_last_rows_all_means_travel_down(tmp_path: Path) -> None:
     options = {"select": {"name": "topk", "p": 0.3}, "rounds": 4}
     last = played(tmp_path, SITES, method={"name": "fedep", "absent": "last"}, **options)
-    sums = last.traffic.summary()["per_round"][-1]
-    every = 8 * sum(len(party.announced[Axis.ENTITY]) for party in last.sites.values())
+    sums = last.record.tally.summary()["per_round"][-1]
+    every = 8 * sum(len(node.site.shared[Axis.ENTITY].ids) for node in last.sites.values())
     assert sums["up_values"] < every / 2
     assert sums["down_values"] > every / 2

@@ -17,12 +17,12 @@ from fedkge.reports.cards import cards
 from fedkge.reports.curves import validation_figures
 from fedkge.reports.experiments import experiments
 from fedkge.reports.findings import doubts, finding
+from fedkge.reports.journals import events
 from fedkge.reports.load import load_run, load_runs
 from fedkge.reports.sections import protocol
 from fedkge.reports.tables import metric_rows, own_rows, site_rows, views
-from fedkge.runtimes.folder import RunFolder
-from fedkge.runtimes.inprocess import run
-from fedkge.runtimes.journal import read_journal
+from fedkge.runs.folder import RunFolder
+from fedkge.runtimes.run import run
 from run_folders import write_run
 from small_federations import experiment, small_federation
 
@@ -48,8 +48,8 @@ def summary(path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("sides", SIDES)
 def test_the_kept_tables_are_the_best_on_the_chosen_side(runs: dict[str, Path], sides: str) -> None:
     """Measured again from what the folder keeps, by nothing but that side's questions."""
-    events = [e for e in read_journal(runs[sides] / "run.jsonl") if e["event"] == "evaluate"]
-    best = max(events, key=lambda event: event["mrr"])
+    validated = [e for e in events(runs[sides]) if e["event"] == "evaluate"]
+    best = max(validated, key=lambda event: event["mrr"])
     found = summary(runs[sides])
     assert (found["best_round"], found["sides"]) == (best["round"], sides)
     again = {}
@@ -63,18 +63,11 @@ def test_the_kept_tables_are_the_best_on_the_chosen_side(runs: dict[str, Path], 
 def test_rounds_are_the_same_and_what_is_kept_is_not(runs: dict[str, Path]) -> None:
     """Else the sides above would be one and the same claim."""
     losses = [
-        [
-            {site: of["loss"] for site, of in e["sites"].items()}
-            for e in read_journal(path / "run.jsonl")
-            if e["event"] == "round"
-        ]
+        [{site: of["loss"] for site, of in e["sites"].items()} for e in events(path) if e["event"] == "round"]
         for path in runs.values()
     ]
     assert losses[0] == losses[1] == losses[2]
-    validated = [
-        [e["mrr"] for e in read_journal(path / "run.jsonl") if e["event"] == "evaluate"]
-        for path in runs.values()
-    ]
+    validated = [[e["mrr"] for e in events(path) if e["event"] == "evaluate"] for path in runs.values()]
     assert all(np.allclose(b, (h + t) / 2) for b, h, t in zip(*validated, strict=True))
     assert len({str(each) for each in validated}) == 3
     assert len({summary(path)["best_round"] for path in runs.values()}) > 1

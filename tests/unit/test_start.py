@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +15,17 @@ from fedkge.audits.pairs import Replay
 from fedkge.config import override, read_toml, to_toml
 from fedkge.errors import ConfigError, DataWarning
 from fedkge.graphs.graph import Axis, Federation, Graph, Names, Split
-from fedkge.runtimes.folder import RunFolder
-from fedkge.runtimes.inprocess import Progress, Simulation, run
-from fedkge.runtimes.start import Start
+from fedkge.graphs.unify import Unified
+from fedkge.reports.journals import events
+from fedkge.runs.data import Sources
+from fedkge.runs.folder import RunFolder
+from fedkge.runs.start import Start
+from fedkge.runtimes.run import Progress, Simulation, run
 from small_federations import (
     assert_same,
     differ,
     experiment,
     federated,
-    ignore,
     played,
     rows,
     small_federation,
@@ -51,8 +52,7 @@ def finished(path: Path, federation: Federation = SITES, **changes: Any) -> dict
 
 
 def journal(path: Path, event: str) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (path / "run.jsonl").read_text().splitlines()]
-    return [line for line in lines if line["event"] == event]
+    return [one for one in events(path) if one["event"] == event]
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_sites_begin_with_what_was_kept(tmp_path: Path, before: Path, method: di
             assert torch.equal(of.sites[site].tables.table(axis), expected)
             assert torch.equal(of.bests[site].table(axis), expected)
             assert not torch.equal(expected, other.sites[site].tables.table(axis))
-        own, usual = of.sites[site].tables.companion, other.sites[site].tables.companion
+        own, usual = of.sites[site].tables.second, other.sites[site].tables.second
         if own is not None and usual is not None:
             same = method["name"] == "fedlu"  # of the same model; fedkd's is smaller
             assert torch.equal(own.entities, kept(before, site, Axis.ENTITY) if same else usual.entities)
@@ -123,9 +123,8 @@ def test_rows_are_found_by_name_and_not_by_place(tmp_path: Path, before: Path) -
             found = warm.stack_of[site].sites[site].tables.table(axis)
             for place, name in enumerate(now):
                 assert torch.equal(found[place], tables.table(axis)[then.id(name)])
-    assert warm.stack_of["a"].measure("a", warm.stack_of["a"].bests["a"], Split.TEST)["a"]["both"][
-        "mrr"
-    ] == pytest.approx(RunFolder.open(before).summary()["sites"]["a"]["metrics"]["test"]["mrr"])
+    found = warm.sites["a"].learner.measure(warm.sites["a"].best, Split.TEST)["a"]["both"]["mrr"]
+    assert found == pytest.approx(RunFolder.open(before).summary()["sites"]["a"]["metrics"]["test"]["mrr"])
 
 
 def test_new_names_keep_their_first_rows_and_are_counted(tmp_path: Path, before: Path) -> None:
@@ -296,14 +295,14 @@ def test_it_goes_on_without_what_it_started_from(
             raise Stopped
 
     with pytest.raises(Stopped):
-        federated(tmp_path / "broken", SITES, how=Simulation(save_every=0), **options).play(stop)
+        federated(tmp_path / "broken", SITES, how=Simulation(save_every=0), watch=stop, **options).play()
     shutil.rmtree(start)
     resumed = federated(tmp_path / "broken", SITES, **options)
     assert resumed.hub.round == after
-    resumed.play(ignore)
+    resumed.play()
     assert_same(whole, resumed)
     assert resumed.start == whole.start
-    assert resumed.traffic.summary() == whole.traffic.summary()
+    assert resumed.record.tally.summary() == whole.record.tally.summary()
     assert resumed.hub.validation.stopping == whole.hub.validation.stopping
 
 
@@ -350,9 +349,9 @@ def test_an_attack_replays_what_sites_began_with(tmp_path: Path, before: Path) -
         for site, graph in SITES.items()
     }
     folder = RunFolder.create(tmp_path / "replay", one, resume=False)
-    replay = Replay(one, renamed, folder, 1, SITES)
-    assert torch.equal(rows(replay)["now a entity"], kept(before, "a", Axis.ENTITY))
-    replay.play(ignore)
+    replay = Replay(one, Sources(SITES, Unified(renamed, ())), folder, 1)
+    assert torch.equal(rows(replay.run)["now a entity"], kept(before, "a", Axis.ENTITY))
+    replay.play()
     _, found, _ = replay.found(Axis.ENTITY)
     assert len(found)
     assert found.max() < 1e-4

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedkge.errors import ConfigError
 from fedkge.graphs.graph import Axis, Graph
 from fedkge.models import MODELS, Tables
-from fedkge.runtimes.inprocess import Simulation
+from fedkge.runtimes.run import Simulation
 from fedkge.training import Batch, Changes, Corpus, Factoring, Trainer, Training
 from fedkge.training.factored import Factored, decomposed, folded
 from fedkge.training.optimizers import SGD
@@ -180,8 +180,8 @@ def test_it_is_svd_but_for_the_last_epoch(tmp_path: Path) -> None:
     svd = played(tmp_path / "svd", SITES, method={"name": "fedep"}, codec={"name": "svd"}, **WIDE)
     plus = played(tmp_path / "plus", SITES, **SVDPLUS, **WIDE)
     free = played(tmp_path / "free", SITES, method={"name": "svdplus", "alpha": 0.0}, **WIDE)
-    assert plus.traffic.summary()["up_bytes"] == svd.traffic.summary()["up_bytes"]
-    assert plus.traffic.summary()["up_values"] == svd.traffic.summary()["up_values"]
+    assert plus.record.tally.summary()["up_bytes"] == svd.record.tally.summary()["up_bytes"]
+    assert plus.record.tally.summary()["up_values"] == svd.record.tally.summary()["up_values"]
     assert differ(svd, plus)
     assert differ(plus, free)
 
@@ -192,7 +192,7 @@ def test_it_is_svd_but_for_the_last_epoch(tmp_path: Path) -> None:
         ({"method": {"name": "svdplus", "rank": 9}}, r"method\.rank, columns: expected 1 <= rank <= columns"),
         ({"method": {"name": "svdplus", "alpha": -1.0}}, r"method\.alpha: expected at least 0, got -1"),
         ({**SVDPLUS, "codec": {"name": "int8"}}, "codec of its own"),
-        ({**SVDPLUS, "trainer": {"optimizer": "row-adam"}}, r"trainer\.optimizer: row-adam steps touched"),
+        ({**SVDPLUS, "trainer": {"optimizer": "row-adam"}}, r"trainer\.optimizer: row-adam steps only"),
     ],
 )
 def test_wrong_options(changes: dict[str, Any], match: str) -> None:

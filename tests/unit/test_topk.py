@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
@@ -14,17 +13,18 @@ import torch
 from torch import Tensor
 
 from fedkge.errors import ConfigError, DataError
-from fedkge.exchange.channel import Receiver, Sender
 from fedkge.exchange.codec import Float32
+from fedkge.exchange.direction import Receiver, Sender
 from fedkge.exchange.rows import Message, Rows
-from fedkge.exchange.select import Choice, Moved, TopK
+from fedkge.exchange.select import History, Moved, TopK
 from fedkge.graphs.graph import Axis, Graph
+from fedkge.nodes.journal import read_journal
+from fedkge.nodes.stack import Fitted
 from small_federations import (
     assert_same,
     differ,
     experiment,
     federated,
-    ignore,
     played,
     small_federation,
     small_graph,
@@ -43,7 +43,7 @@ def cosine(a: Tensor, b: Tensor) -> float:
 
 
 def slow_feds(rounds: int, p: float, s: int) -> dict[str, dict[str, Tensor]]:
-    """FedS by the paper's text, row by row; downstream choices only where no tie has to be broken."""
+    """FedS by the paper's text, row by row; downstream historys only where no tie has to be broken."""
     one = experiment()
     training = {site: start(one.trainer, one.model, {site: graph}) for site, graph in SITES.items()}
 
@@ -111,7 +111,7 @@ def test_values_are_the_papers_equation_5_in_the_worst_case(tmp_path: Path) -> N
     sites = {site: small_graph(n, entities, [f"{site}.r"], 60) for n, site in enumerate("abc")}
     cycles = 2 * (s + 1)
     run = played(tmp_path, sites, method={"name": "feds", "p": p, "s": s}, rounds=cycles + 1)
-    rounds = run.traffic.summary()["per_round"]
+    rounds = run.record.tally.summary()["per_round"]
     counted = sum(r["up_values"] for r in rounds[:cycles]) + sum(r["down_values"] for r in rounds[1:])
     ratio = (p * s + 1 + (2 + p) * s / (2 * width)) / (s + 1)
     assert counted == ratio * cycles * 2 * len(sites) * len(entities) * width
@@ -129,7 +129,7 @@ def test_answers_never_exceed_k_rows(tmp_path: Path) -> None:
         return chosen
 
     run.hub._chosen = record  # type: ignore[method-assign]
-    run.play(ignore)
+    run.play()
     assert len(seen) == 3 * 3
     assert all(seen)
 
@@ -148,20 +148,20 @@ def test_down_goes_to_the_most_supported_with_random_ties() -> None:
 
 def test_up_goes_what_turned_furthest_since_it_was_sent() -> None:
     first = {Axis.ENTITY: Rows(torch.arange(4), torch.tensor([[1.0, 0.0]] * 4))}
-    choice = Choice(TopK(p=0.25), first)
+    history = History(TopK(p=0.25), first)
     now = torch.tensor([[1.0, 0.1], [5.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     update = {Axis.ENTITY: Rows(torch.arange(4), now)}
-    assert choice.up(update, 1)[Axis.ENTITY].ids.tolist() == [2], "longer is not changed, turned is"
-    choice.settle(False)
-    assert choice.up(update, 2)[Axis.ENTITY].ids.tolist() == [2], "refused: not sent yet"
-    choice.settle(True)
-    assert choice.up(update, 3)[Axis.ENTITY].ids.tolist() == [3]
-    saved = {name: tensor.clone() for name, tensor in choice.memory().items()}
-    again = Choice(TopK(p=0.25), first)
+    assert history.chosen(update, 1)[Axis.ENTITY].ids.tolist() == [2], "longer is not changed, turned is"
+    history.settle(False)
+    assert history.chosen(update, 2)[Axis.ENTITY].ids.tolist() == [2], "refused: not sent yet"
+    history.settle(True)
+    assert history.chosen(update, 3)[Axis.ENTITY].ids.tolist() == [3]
+    saved = {name: tensor.clone() for name, tensor in history.memory().items()}
+    again = History(TopK(p=0.25), first)
     again.load(saved)
-    for one in (choice, again):
+    for one in (history, again):
         one.settle(True)
-        assert one.up(update, 4)[Axis.ENTITY].ids.tolist() == [0]
+        assert one.chosen(update, 4)[Axis.ENTITY].ids.tolist() == [0]
 
 
 def test_moved_sends_the_fewest_rows_that_make_up_the_change() -> None:
@@ -279,13 +279,14 @@ def test_a_spoilt_upload_excludes_its_site_from_the_round_and_the_run_goes_on(
     run = federated(tmp_path, SITES, method={"name": method}, rounds=5)
     finish = run.sites["b"].finish
 
-    def spoil(round: int) -> Message:
-        message = finish(round)
+    def spoil(round: int, trained: Fitted) -> Message:
+        message = finish(round, trained)
         return replace(message, body=spoilt(message.body, how)) if round == 3 else message
 
     run.sites["b"].finish = spoil  # type: ignore[method-assign]
-    run.play(ignore)
-    events = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    run.play()
+    assert run.hub.store is not None
+    events = read_journal(run.hub.store.journal.path)
     rounds = {event["round"]: event for event in events if event["event"] == "round"}
     assert {n: event["participants"] for n, event in rounds.items()} == {
         n: ["a", "c"] if n == 3 else ["a", "b", "c"] for n in range(1, 6)
@@ -310,7 +311,7 @@ def test_moved_follows_the_change_round_by_round(tmp_path: Path) -> None:
     moved = played(tmp_path / "moved", SITES, select={"name": "moved", "p": 0.9, "mass": 0.5}, **options)
     again = played(tmp_path / "again", SITES, select={"name": "moved", "p": 0.9, "mass": 0.5}, **options)
     assert_same(moved, again)
-    assert moved.traffic.summary()["up_values"] < 0.8 * topk.traffic.summary()["up_values"]
+    assert moved.record.tally.summary()["up_values"] < 0.8 * topk.record.tally.summary()["up_values"]
 
 
 def test_fedternary_is_a_name_for_fedep_with_ternary_changes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Envelopes as bytes: as the safetensors library reads and writes them, and every way to be wrong refused."""
+"""Messages as bytes: as the safetensors library reads and writes them, and every way to be wrong refused."""
 
 from __future__ import annotations
 
@@ -13,10 +13,18 @@ import torch
 from torch import Tensor
 
 from fedkge.errors import DataError
-from fedkge.exchange.rows import HUB, Message
+from fedkge.exchange.rows import HUB, PROTOCOL, Message
 from fedkge.exchange.wire import DTYPES, HEADER_LIMIT, SIZE_LIMIT, decode, encode, length
 
-METADATA = {"sender": "a", "recipient": HUB, "kind": "upload", "round": "3", "note": "{}"}
+METADATA = {
+    "protocol": f"{PROTOCOL}",
+    "run": "r1",
+    "sender": "a",
+    "recipient": HUB,
+    "kind": "upload",
+    "round": "3",
+    "note": "{}",
+}
 
 
 def body() -> dict[str, Tensor]:
@@ -32,8 +40,8 @@ def body() -> dict[str, Tensor]:
 
 
 def message(**changes: Any) -> Message:
-    given: dict[str, Any] = {"sender": "a", "recipient": HUB, "kind": "upload", "round": 3, **changes}
-    return Message(**given)
+    given: dict[str, Any] = {"sender": "a", "recipient": HUB, "kind": "upload", "round": 3, "run": "r1"}
+    return Message(**(given | changes))
 
 
 def raw(tensors: Any, data: bytes = b"", metadata: Any = METADATA) -> bytes:
@@ -51,7 +59,7 @@ def assert_same(left: Message, right: Message) -> None:
     for name, part in left.body.items():
         assert part.dtype == right.body[name].dtype
         assert torch.equal(part, right.body[name])
-    for field in ("sender", "recipient", "kind", "round", "note"):
+    for field in ("protocol", "run", "sender", "recipient", "kind", "round", "note"):
         assert getattr(left, field) == getattr(right, field)
 
 
@@ -61,7 +69,7 @@ def test_round_trip() -> None:
         "flags": [True, None],
         "name": "Ärzte\n\U0001f30d",
     }
-    sent = message(sender='Kraków "1"', body=body(), note=note, round=10**17)
+    sent = message(sender='Kraków "1"', run="Łódź 2", protocol=7, body=body(), note=note, round=10**17)
     data = encode(sent)
     assert_same(decode(data), sent)
     assert length(sent) == len(data)
@@ -178,7 +186,7 @@ def headed(header: bytes) -> bytes:
     return struct.pack("<Q", len(header)) + header
 
 
-ROUNDS = "", "-1", "1.0", "٣", "01", "9" * 19
+NUMBERS = "", "-1", "1.0", "٣", "01", "9" * 19
 CODES = "F31", "f32", "", 32, None, ["F32"]
 SHAPES = 2, "2", None, [2.0], [True], [-2], [[2]], [-1, -2]
 OFFSETS = 8, [8], [0, 8, 8], [0, "8"], [-8, 0], [0, 8.0]
@@ -202,7 +210,7 @@ WRONG = [
     (about(more=""), "more"),
     *((about(**{name: 3}), f"{name} is 3, expected a string") for name in METADATA),
     (about(sender="\ud800"), "sender"),
-    *((about(round=round), "decimal") for round in ROUNDS),
+    *((about(**{name: number}), "decimal") for name in ("round", "protocol") for number in NUMBERS),
     (about(note="[]"), "note starts with"),
     (about(note="{"), "note is no JSON"),
     (about(note='{"a":' * 50_000), "note is no JSON"),
@@ -257,7 +265,7 @@ class Hidden:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Hidden())
 import torch
-from fedkge.exchange.channel import Receiver, Sender
+from fedkge.exchange.direction import Receiver, Sender
 from fedkge.exchange.codec import Int8
 from fedkge.exchange.rows import Message, Rows
 from fedkge.exchange.wire import decode, encode

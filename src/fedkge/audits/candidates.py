@@ -6,9 +6,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedkge.errors import DataError
+from fedkge.audits.base import Attack
+from fedkge.errors import ConfigError, DataError
 from fedkge.graphs.graph import Graph, Ids, Mask
 from fedkge.randomness import generator
+
+
+@dataclass(frozen=True)
+class OnTriples(Attack):
+    """An attack that is tried on triples which are drawn at random."""
+
+    sample: int = 1000  #: members, and as many others, that are tried at a site
+    seed: int = 0  #: of the triples that are drawn
+
+    def __post_init__(self) -> None:
+        if self.sample < 1:
+            raise ConfigError(f"sample: expected at least 1, got {self.sample}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +41,6 @@ def candidates(graph: Graph, most: int, seed: int, site: str) -> Candidates:
     (each is drawn equally often on both sides), and that a split never holds out the last triple of an
     entity or relation (members without which train would lose one are left out).
     """
-    if most < 1:
-        raise DataError(f"--sample: expected at least 1, got {most}")
     marks = graph.confidential
     confidential = marks is not None and bool(marks.any())
     chosen = _spare(graph.train) & (marks if confidential and marks is not None else True)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.random import Generator
 
-from fedkge.audits.candidates import candidates
-from fedkge.audits.roc import Estimate, Numbers, Scored, allowed, auc, curve, hits
+from fedkge.audits.base import ATTACKS, Curves, Row, between, interval
+from fedkge.audits.candidates import OnTriples, candidates
+from fedkge.audits.roc import Numbers, Scored, allowed, auc, curve, hits
 from fedkge.audits.targets import Target
 from fedkge.evaluation.checks import check_tables, diverged
 from fedkge.graphs.graph import Ids
@@ -24,61 +25,110 @@ SIGNALS = {
 }  #: what the attacker looks at
 RATES = {"1%": 0.01, "0.1%": 0.001}  #: of false alarms at which hits are reported
 NUMBERS = 1 << 24  #: scores held at a time
+FEW = 0.01  #: false alarms at which sentences speak of hits
+STRONG, WEAK = 0.7, 0.55  #: areas from which triples leak, and up to which next to nothing is seen
 
 
-@dataclass(frozen=True, eq=False)
-class Membership:
-    """The outcome of one signal against one run; without a site, over all of them."""
+@ATTACKS.register("membership")
+@dataclass(frozen=True)
+class Membership(OnTriples):
+    """The attacker has a site's tables and one triple, and computes a number that is higher for members.
 
-    run: str
-    site: str | None
-    signal: str
-    members: int
-    others: int
-    confidential: bool
-    auc: Estimate
-    hits: Mapping[str, Estimate]  # by the name of the rate
-    curve: Sequence[tuple[float, float]]
-    spent: tuple[float, float] | None  #: (ε, δ) of the site that has spent most, where all have a guarantee
+    Members are training triples, or the confidential ones where there are any; others are valid and test.
+    Three numbers are tried: the score, the score against all other heads and tails, and the ranks.
+    """
 
-    def plain(self) -> dict[str, Any]:
-        row = {name: getattr(self, name) for name in ("run", "site", "signal", "members", "others")}
-        row |= {"confidential": self.confidential, **self.auc.plain("auc")}
-        for name, found in self.hits.items():
-            row |= found.plain(f"tpr@{name}")
-        row["curve"] = [list(point) for point in self.curve]
-        if self.spent is not None:
-            row |= {"epsilon": self.spent[0], "delta": self.spent[1]}
-            row["allowed"] = [[alarms, allowed(*self.spent, alarms)] for alarms, _ in self.curve]
-        return row
+    title = "Membership of triples"
+    caption = "AUC (DeLong) and hits at few false alarms (bootstrap), with 95 % intervals; 0.5 is guessing."
+
+    def run(self, targets: Sequence[Target]) -> list[Row]:
+        """Every signal at every site, and over all sites; the same triples for every run on the same data."""
+        return [row for target in targets for row in self._against(target)]
+
+    def _against(self, target: Target) -> Iterator[Row]:
+        found: dict[str, dict[str, Scored]] = {signal: {} for signal in SIGNALS}
+        confidential = True
+        for site, tables in target.secretive.items():
+            graph = target.graph(site)
+            check_tables(tables, graph.n_entities, graph.n_relations)
+            tried = candidates(graph, self.sample, self.seed, site)
+            confidential &= tried.confidential
+            members, others = signals(tables, tried.members, site), signals(tables, tried.others, site)
+            for signal in SIGNALS:
+                found[signal][site] = Scored(members[signal], others[signal])
+        for signal, by_site in found.items():
+            whole: dict[str | None, list[Scored]] = {None: list(by_site.values())}
+            if len(by_site) > 1:
+                whole |= {site: [scored] for site, scored in by_site.items()}
+            for name, groups in whole.items():
+                row: Row = {"run": target.name, "site": name, "signal": signal, "confidential": confidential}
+                row |= judged(groups, generator(self.seed, name or "", signal, "resampled"))
+                sites = [name] if name is not None else list(by_site)
+                if target.spent.keys() >= set(sites):  # all of them have a guarantee
+                    spent = max(target.spent[site] for site in sites)
+                    row |= {"epsilon": spent[0], "delta": spent[1]}
+                    row["allowed"] = [[alarms, allowed(*spent, alarms)] for alarms, _ in row["curve"]]
+                yield row
+
+    def words(self, rows: Sequence[Row]) -> str:
+        lines = []
+        for run in dict.fromkeys(row["run"] for row in rows):
+            best = max((r for r in rows if r["run"] == run and r["site"] is None), key=lambda row: row["auc"])
+            kind = "confidential" if best["confidential"] else "training"
+            says = (
+                "whoever has the tables learns much about what was trained on"
+                if best["auc_low"] >= STRONG
+                else "next to nothing is seen by these attacks; others may do better"
+                if best["auc_high"] <= WEAK
+                else "something is seen"
+            )
+            lines.append(
+                f"{run}: {kind} triples are told from held-out ones of the same relations with AUC "
+                f"{best['auc']:.3f} ({between(best, 'auc')}) by {best['signal']}, the best of three: {says}."
+                + _bound(best)
+            )
+        return "\n".join(lines)
+
+    def shown(self, row: Row) -> Row:
+        return {
+            "run": row["run"],
+            "site": row["site"] or "all sites",
+            "signal": row["signal"],
+            "members": row["members"],
+            "non-members": row["others"],
+            "AUC": interval(row, "auc"),
+            **{f"TPR at {rate} FPR": interval(row, f"tpr@{rate}") for rate in RATES},
+        }
+
+    def plots(self, rows: Sequence[Row]) -> list[Curves]:
+        whole = [row for row in rows if row["site"] is None]
+        several = len({row["run"] for row in whole}) > 1
+        lines = [(f"{r['signal']}, {r['run']}" if several else r["signal"], r["curve"]) for r in whole]
+        formal = {row["run"]: row for row in whole if "allowed" in row}
+        beside = [(f"what ε = {r['epsilon']:.2g} allows, {run}", r["allowed"]) for run, r in formal.items()]
+        chance = "guessing", [(x, x) for x, _ in whole[0]["curve"]]
+        axes = "false alarms: share of non-members taken for members", "share of members found"
+        hover = "%{y:.3f} found at %{x:.4f} false alarms"
+        return [Curves("ROC: members found over false alarms", *axes, hover, lines, [chance, *beside])]
 
 
-def membership(target: Target, most: int, seed: int) -> list[Membership]:
-    """Every signal at every site, and over all sites; the same triples for every run on the same data."""
-    found: dict[str, dict[str, Scored]] = {signal: {} for signal in SIGNALS}
-    confidential = True
-    for site, tables in target.secretive.items():
-        graph = target.graph(site)
-        check_tables(tables, graph.n_entities, graph.n_relations)
-        tried = candidates(graph, most, seed, site)
-        confidential &= tried.confidential
-        members, others = signals(tables, tried.members, site), signals(tables, tried.others, site)
-        for signal in SIGNALS:
-            found[signal][site] = Scored(members[signal], others[signal])
-    rows = []
-    for signal, by_site in found.items():
-        whole: dict[str | None, list[Scored]] = {None: list(by_site.values())}
-        if len(by_site) > 1:
-            whole |= {site: [scored] for site, scored in by_site.items()}
-        for name, groups in whole.items():
-            random = generator(seed, name or "", signal, "resampled")
-            rates = {text: hits(groups, rate, random) for text, rate in RATES.items()}
-            n, m = (sum(len(group[side]) for group in groups) for side in (0, 1))
-            area, points = auc(groups), curve(groups)
-            sites = [name] if name is not None else list(by_site)
-            spent = max(target.spent[site] for site in sites) if target.spent.keys() >= set(sites) else None
-            rows.append(Membership(target.name, name, signal, n, m, confidential, area, rates, points, spent))
-    return rows
+def _bound(row: Row) -> str:
+    if "allowed" not in row:
+        return ""
+    most = allowed(row["epsilon"], row["delta"], FEW)
+    return (
+        f" ε = {row['epsilon']:.3g} at δ = {row['delta']:g} leaves at most {most:.1%} to find at {FEW:.0%} "
+        f"false alarms, by any attack; found were {row['tpr@1%']:.1%}."
+    )
+
+
+def judged(groups: Sequence[Scored], random: Generator) -> Row:
+    """How well members are told from others."""
+    members, others = (sum(len(group[side]) for group in groups) for side in (0, 1))
+    row = {"members": members, "others": others, **auc(groups).plain("auc")}
+    for name, rate in RATES.items():
+        row |= hits(groups, rate, random).plain(f"tpr@{name}")
+    return row | {"curve": [list(point) for point in curve(groups)]}
 
 
 def signals(tables: Tables, triples: Ids, site: str = "") -> dict[str, Numbers]:

@@ -15,9 +15,9 @@ from fedkge.evaluation import Known, rank
 from fedkge.graphs.graph import Federation, Graph, Ids
 from fedkge.models import Side
 from fedkge.randomness import generator
-from fedkge.runtimes.experiment import Experiment
-from fedkge.runtimes.folder import RunFolder
-from fedkge.runtimes.inprocess import run
+from fedkge.runs.experiment import Experiment
+from fedkge.runs.folder import RunFolder
+from fedkge.runtimes.run import run
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,198 +10,226 @@ those of another run like it.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedkge.audits.roc import Numbers, median, share
+from fedkge.audits.base import ATTACKS, Attack, Curves, Row, interval
+from fedkge.audits.roc import Numbers, median, proportion
 from fedkge.audits.targets import Target
+from fedkge.audits.transcript import Transcript
 from fedkge.errors import ConfigError, DataWarning
-from fedkge.exchange.codec import CODECS
-from fedkge.exchange.line import Line
-from fedkge.exchange.rows import Memory, Message, Rows, Update
-from fedkge.graphs.graph import Axis, Federation
+from fedkge.exchange.codec import CODECS, Codec
+from fedkge.exchange.rows import HUB, Message, Rows, Update
+from fedkge.graphs.graph import Axis
 from fedkge.methods import Pair
-from fedkge.parties import SiteParty
-from fedkge.runtimes.experiment import Experiment
-from fedkge.runtimes.federated import Federated, Simulation
-from fedkge.runtimes.folder import RunFolder
-from fedkge.runtimes.record import Watch
-from fedkge.runtimes.stack import Stack
+from fedkge.nodes.base import Event
+from fedkge.runs.data import Sources
+from fedkge.runs.experiment import Experiment
+from fedkge.runs.folder import RunFolder
+from fedkge.runtimes.simulate import Simulated
 
 NEAR = 0.01  #: a row counts as recovered when it is wrong by at most this part of its norm
 TINY = 1e-30  #: the least norm that errors are divided by
+SMALL = 1e-3  #: a part of an answer that need not be taken off: rows are wrong by about as much with it
+THINGS = {"entity": "entities", "relation": "relations"}
 
 
-@dataclass(frozen=True, eq=False)
-class Reconstruction:
-    """The rows of others that sites computed in some rounds, compared with what those sites had."""
+@ATTACKS.register("pairs")
+@dataclass(frozen=True)
+class Pairs(Attack):
+    """Every site takes its own rows out of the answers that it gets in the run's first rounds.
 
-    run: str
-    codec: str
-    axis: Axis
-    rounds: int
-    names: int  #: entities (or relations) that exactly two sites have
-    noisy: bool  #: whether the replay trained with noise: its own
-    part: Numbers  # [n]: how much of the answer was the attacker's own row
-    error: Numbers  # [n]: |estimate - row| / |row|
-    guess: Numbers  # [n]: |own row - row| / |row|, what the attacker had to begin with
-
-    def plain(self) -> dict[str, Any]:
-        row: dict[str, Any] = {"run": self.run, "codec": self.codec, "axis": str(self.axis)}
-        row |= {"rounds": self.rounds, "names": self.names, "noisy": self.noisy, "rows": len(self.error)}
-        if not len(self.error):
-            return row
-        recovered = share(int((self.error <= NEAR).sum()), len(self.error))
-        shares = np.linspace(0, 1, 41)
-        return (
-            row
-            | recovered.plain("recovered")
-            | median(self.error).plain("error")
-            | median(self.guess).plain("guess")
-            | {"own_part": float(self.part.max())}
-            | {"curve": list(zip(np.quantile(self.error, shares).tolist(), shares.tolist(), strict=True))}
-        )
-
-
-def reconstruct(target: Target, rounds: int, codec: str | None = None) -> list[Reconstruction]:
-    """What sites learn in the first `rounds` rounds of a run, with its own codec or with another.
-
-    None where the hub does not average.
+    What it finds is compared with what the other site had. Nothing is tried where the hub does not average.
     """
-    if rounds < 1:
-        raise ConfigError(f"--rounds: expected at least 1, got {rounds}")
-    experiment, method = target.experiment, target.experiment.method
-    if not method.averages:
-        return []
-    if codec is not None:
-        experiment = replace(experiment, codec=CODECS[codec]())
-    # The answer to a round comes with the next question, or with a validation, of which there is none here.
-    total = max(rounds + 1, experiment.rounds)
-    evaluate = replace(experiment.evaluate, every=total, patience=0)
-    experiment = replace(experiment, rounds=total, evaluate=evaluate)
-    with TemporaryDirectory() as home, warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)  # the run has said them
-        federation = experiment.align.apply(target.federation).federation
-        replay = Replay(
-            experiment,
-            federation,
-            RunFolder.create(Path(home) / "replay", experiment, False),
-            rounds,
-            target.federation,
-        )
-        replay.play(lambda progress: None)
-    of = target.name, CODECS.name_of(experiment.coding)
-    noisy = experiment.privacy.noisy
-    return [
-        Reconstruction(*of, axis, rounds, len(replay.two[axis]), noisy, *replay.found(axis))
-        for axis in method.shares
-    ]
+
+    rounds: int = 1  #: of the exchange that are played again
+    codec: tuple[str, ...] = ()  #: tried besides the run's own, as in int8,ternary
+
+    title = "Rows of others, computed from the hub's means"
+    caption = (
+        "Recovered: wrong by at most 1 % of the row's norm (Wilson interval). Own row instead: the error of "
+        "taking one's own row for the other's, which needs no attack."
+    )
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ConfigError(f"rounds: expected at least 1, got {self.rounds}")
+
+    def run(self, targets: Sequence[Target]) -> list[Row]:
+        return [
+            row
+            for target in targets
+            if target.experiment.method.averages
+            for codec in (target.experiment.codec, *(CODECS[name]() for name in self.codec))
+            for row in self._against(target, codec)
+        ]
+
+    def _against(self, target: Target, codec: Codec) -> Iterator[Row]:
+        # The answer to a round comes with the next question, or with a validation: there is none here.
+        total = max(self.rounds + 1, target.experiment.rounds)
+        evaluate = replace(target.experiment.evaluate, every=total, patience=0)
+        experiment = replace(target.experiment, rounds=total, evaluate=evaluate, codec=codec)
+        with TemporaryDirectory() as home, warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)  # the run has said them
+            folder = RunFolder.create(Path(home) / "replay", experiment, resume=False)
+            replay = Replay(experiment, target.sources, folder, self.rounds)
+            replay.play()
+        about = {"run": target.name, "codec": CODECS.name_of(experiment.coding), "rounds": self.rounds}
+        about["noisy"] = experiment.privacy.noisy
+        for axis in experiment.method.shares:
+            names = len(replay.transcript.twice(axis))
+            yield {**about, "axis": str(axis), "names": names} | judged(*replay.found(axis))
+
+    def words(self, rows: Sequence[Row]) -> str:
+        lines = list(dict.fromkeys(map(_said, rows)))
+        if not lines:
+            return "The hub does not answer with means: there is nothing to subtract."
+        if noisy := list(dict.fromkeys(row["run"] for row in rows if row["noisy"])):
+            lines.append(
+                f"The replay of {', '.join(noisy)} drew noise and samples of its own: its messages are not "
+                "those of the run. The run's ledger was not charged, as no row left this machine; these "
+                "numbers are computed from what the replayed rounds would have released: publishing them "
+                "costs that once more."
+            )
+        return "\n".join(lines)
+
+    def shown(self, row: Row) -> Row:
+        return {
+            "run": row["run"],
+            "codec": row["codec"],
+            "of two sites": f"{row['names']:,} {THINGS[row['axis']]}",
+            "rows read": row["rows"],
+            "recovered": interval(row, "recovered"),
+            "median error": interval(row, "error", ".2g"),
+            "own row instead": interval(row, "guess", ".2g"),
+            "own part of the mean": f"{row['own_part']:.2g}" if "own_part" in row else None,
+        }
+
+    def plots(self, rows: Sequence[Row]) -> list[Curves]:
+        read = [row for row in rows if row["rows"]]
+        lines = [(f"{r['codec']}, {r['run']}", [(max(x, 1e-9), y) for x, y in r["curve"]]) for r in read]
+        axes = "relative error of the row that was computed", "share of rows"
+        hover = "%{y:.0%} of rows are wrong by at most %{x:.3g}"
+        return [Curves("Rows of others, computed from means", *axes, hover, lines)] if lines else []
 
 
-def noise_note(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """What to say where a replay has trained on confidential triples once more, with noise."""
-    noisy = list(dict.fromkeys(row["run"] for row in rows if row["noisy"]))
-    if not noisy:
-        return None
+def judged(part: Numbers, error: Numbers, guess: Numbers) -> Row:
+    """Of n rows that sites computed, how wrong they are, and what the attacker needed for it.
+
+    `part` is how much of the answer was the attacker's own row, `error` is |estimate - row| / |row|, and
+    `guess` is the same of its own row, which it had to begin with.
+    """
+    if not len(error):
+        return {"rows": 0}
+    shares = np.linspace(0, 1, 41)
     return (
-        f"The replay of {', '.join(noisy)} drew noise and samples of its own: its messages are not those of "
-        "the run. The run's ledger was not charged, as no row left this machine; these numbers are computed "
-        "from what the replayed rounds would have released: publishing them costs that once more."
+        {"rows": len(error)}
+        | proportion(int((error <= NEAR).sum()), len(error)).plain("recovered")
+        | median(error).plain("error")
+        | median(guess).plain("guess")
+        | {"own_part": float(part.max())}
+        | {"curve": list(zip(np.quantile(error, shares).tolist(), shares.tolist(), strict=True))}
     )
 
 
-class Replay(Federated):
-    """A federation in which every site reads its messages as an attacker would."""
+def _said(row: Row) -> str:
+    things = THINGS[row["axis"]]
+    if not row["names"]:
+        return f"{row['run']}: no {things} are at exactly two sites: no row can be computed this way."
+    start = f"{row['run']}, {row['codec']}: {row['names']:,} {things} are at exactly two sites, "
+    if not row["rows"]:
+        return (
+            f"{start}but none of those sites was told the other's row in {row['rounds']} "
+            f"round{'s' if row['rounds'] > 1 else ''}: try more --rounds."
+        )
+    return (
+        f"{start}and each of the two computes the other's rows with a median error of {row['error']:.2g} of "
+        f"their norm; {row['recovered']:.1%} are recovered to 1 %. {_taken_off(row['own_part'])}"
+    )
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        federation: Federation,
-        folder: RunFolder,
-        rounds: int,
-        named: Federation | None = None,
-    ) -> None:
-        self._last = rounds
-        self._uploads: dict[str, dict[Axis, Sent]] = {}  # that reached the hub, last of each site
-        self._late: dict[str, dict[Axis, Sent]] = {}  # of these, what came too late and counts next time
-        self._followed = 0  # events of the hub
+
+def _taken_off(part: float) -> str:
+    """What the attacker has to know of the hub's weights, where its own row is at most this part."""
+    if part <= SMALL:
+        own = f", but for {part:.1g} of them at most, which is a site's own" if part else ""
+        return f"The answers are the other's rows as they are{own}: nothing need be known to read them."
+    return (
+        f"A site's own row, up to {part:.2g} of an answer, is taken off: the attacker is taken to know how "
+        "much, that is how the hub weighs and who took part."
+    )
+
+
+class Replay:
+    """The first rounds of a run, played again: what each site makes of its own messages, and the truth.
+
+    The rows that were sent and told are read from the transcript. The hub's events say which of them it has
+    used: the attacker is taken to know that. Only the truth is read from the nodes.
+    """
+
+    def __init__(self, experiment: Experiment, sources: Sources, folder: RunFolder, rounds: int) -> None:
+        self.experiment, self.rounds = experiment, rounds
+        self.transcript = Transcript(experiment)
+        self.run = Simulated(experiment, sources, folder, torch.device("cpu"), tap=self._hear)
+        self.run.hub.setting = replace(self.run.hub.setting, tell=self._happened)
+        self._uploads: dict[str, tuple[Update, Update]] = {}  # each site's last, as heard and as it had them
+        self._late: dict[str, tuple[Update, Update]] = {}  # of these, what came too late and counts next time
+        self._copies: dict[tuple[str, Axis], Copy] = {}
         self._found: list[tuple[Axis, Tensor, Tensor, Tensor]] = []
-        super().__init__(experiment, federation, folder, torch.device("cpu"), Simulation(), named)
-        shares = experiment.method.shares
-        announced = {axis: [party.announced[axis] for party in self.sites.values()] for axis in shares}
-        self.two = {axis: _twice(torch.cat(ids)) for axis, ids in announced.items()}
-        self._copies = {
-            name: {axis: Copy.none(party.site.read(axis)) for axis in shares}
-            for name, party in self.sites.items()
-        }
 
-    def _site(self, stack: Stack, name: str) -> SiteParty:
-        party = super()._site(stack, name)
-        party.line = Tapped(party.line, partial(self._attack, name))
-        return party
+    def play(self) -> None:
+        """Until the answers to the last of the rounds are told, with the questions of the next one."""
+        self.run.play(until=lambda round: round > self.rounds)
 
-    def _deliver(self, message: Message) -> list[Message]:
-        lines = self.hub.lines
-        if message.kind == "upload" and not isinstance(lines[message.sender], Tapped):
-            lines[message.sender] = Tapped(lines[message.sender], partial(self._note_upload, message.sender))
-        return super()._deliver(message)
+    # What is heard
 
-    def _turn(self, questions: Sequence[Message]) -> list[Message]:
-        if questions[0].round > self._last:
-            for message in questions:
-                self.sites[message.recipient].begin(message)
-            self.hub.phase = "done"
-            return []
-        return super()._turn(questions)
+    def _hear(self, message: Message) -> None:
+        """A message is sent, and not yet delivered."""
+        update = self.transcript.read(message)
+        if message.kind == "upload":
+            had = {axis: self._has(message.sender, axis).take(rows.ids) for axis, rows in update.items()}
+            self._uploads[message.sender] = update, had
+        elif message.sender == HUB:
+            self._attack(message.recipient, update)
 
-    def _between_rounds(self, mail: Sequence[Message], watch: Watch) -> None:
-        self._follow()
-        super()._between_rounds(mail, watch)
-        self._followed = 0
+    def _happened(self, node: str, event: Event) -> None:
+        """Something happened at the hub: follow which uploads it has aggregated."""
+        self.run.record.hear(node, event)
+        if event["event"] == "late" and event["used"]:
+            self._late[event["site"]] = self._uploads[event["site"]]
+        if event["event"] == "round" and not event["void"]:
+            in_time = {site: self._uploads[site] for site in event["participants"]}
+            for site, (update, had) in {**self._late, **in_time}.items():
+                for axis, rows in update.items():
+                    self._copy(site, axis).take_in(rows, had[axis], event["round"])
+            self._late = {}
 
-    # What the hub has of every site
+    def _copy(self, site: str, axis: Axis) -> Copy:
+        if (site, axis) not in self._copies:
+            self._copies[site, axis] = Copy.none(self._has(site, axis))
+        return self._copies[site, axis]
 
-    def _note_upload(self, name: str, update: Update) -> None:
-        """Before its site trains again. The hub has ids of its own, in the same order."""
-        self._uploads[name] = {}
-        for axis, rows in update.items():
-            at = torch.searchsorted(self.hub.hub.ids[name][axis], rows.ids)
-            had = self.sites[name].site.read(axis).values[at]
-            self._uploads[name][axis] = Sent(at, rows.values, had)
-
-    def _follow(self) -> None:
-        """Which uploads have been combined, by what the hub says happened."""
-        for event in self.hub.events[self._followed :]:
-            if event["event"] == "late" and event["used"]:
-                self._late[event["site"]] = self._uploads[event["site"]]
-            if event["event"] == "round" and not event["void"]:
-                in_time = {name: self._uploads[name] for name in event["participants"]}
-                for name, update in {**self._late, **in_time}.items():
-                    for axis, sent in update.items():
-                        self._copies[name][axis].take_in(sent, event["round"])
-                self._late = {}
-        self._followed = len(self.hub.events)
+    def _has(self, site: str, axis: Axis) -> Rows:
+        """The truth: what a site has of the rows that it shares, as numbered in the transcript."""
+        return Rows(self.transcript.wires[site].shared[axis], self.run.sites[site].site.read(axis).values)
 
     # What a site makes of its messages
 
     def _attack(self, name: str, told: Update) -> None:
         """For each other site whose rows are in the answer: `(answer - part own) / (1 - part)`."""
-        self._follow()
+        wires = self.transcript.wires
         for axis, rows in told.items():
-            guess = self.sites[name].site.read(axis)
-            for victim in sorted(self.sites.keys() - {name}):
-                ids = _common(self.two[axis], rows.ids, self.sites[victim].announced[axis])
-                own, other = (self._copies[site][axis][ids] for site in (name, victim))
+            guess, two = self._has(name, axis), self.transcript.twice(axis)
+            for victim in sorted(wires.keys() - {name}):
+                ids = _common(two, rows.ids, wires[victim].shared[axis])
+                own, other = (self._copy(site, axis)[ids] for site in (name, victim))
                 pair = Pair(axis, name, victim, own.round, other.round)
-                part = self.experiment.method.own_part(self.hub.hub, pair)
+                part = self.experiment.method.own_part(self.run.hub.hub, pair)
                 learnt = (other.round > 0) & (part < 1)
                 w = part[learnt, None]
                 answer, mine, row = (
@@ -221,20 +249,11 @@ class Replay(Federated):
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """Rows of an upload: where they are among those that the site announced."""
-
-    at: Tensor  # int64 [n]
-    values: Tensor  # [n, width], as the hub decoded them, which their sender knows
-    had: Tensor  # [n, width], as the site had them
-
-
-@dataclass(frozen=True, slots=True)
 class Copy:
     """What the hub last took in of each row that a site announced."""
 
     ids: Tensor  # int64 [n], strictly increasing
-    values: Tensor  # [n, width], as decoded
+    values: Tensor  # [n, width], as decoded, which their sender knows
     had: Tensor  # [n, width], as the site had them
     round: Tensor  # int64 [n], when it was; 0: never
 
@@ -243,45 +262,13 @@ class Copy:
         zeros = torch.zeros_like(rows.values)
         return cls(rows.ids, zeros, zeros.clone(), torch.zeros_like(rows.ids))
 
-    def take_in(self, sent: Sent, round: int) -> None:
-        self.values[sent.at], self.had[sent.at], self.round[sent.at] = sent.values, sent.had, round
+    def take_in(self, rows: Rows, had: Rows, round: int) -> None:
+        at = torch.searchsorted(self.ids, rows.ids)
+        self.values[at], self.had[at], self.round[at] = rows.values, had.values, round
 
     def __getitem__(self, ids: Tensor) -> Copy:
         at = torch.searchsorted(self.ids, ids)
         return Copy(ids, self.values[at], self.had[at], self.round[at])
-
-
-class Tapped(Line):
-    """A line that tells what it decodes."""
-
-    def __init__(self, line: Line, heard: Callable[[Update], None]) -> None:
-        self.line, self.heard = line, heard
-
-    def encode(self, update: Update, turn: int) -> dict[str, Tensor]:
-        return self.line.encode(update, turn)
-
-    def decode(self, body: Mapping[str, Tensor], turn: int) -> Update:
-        update = self.line.decode(body, turn)
-        self.heard(update)
-        return update
-
-    def settle(self, accepted: bool) -> None:
-        self.line.settle(accepted)
-
-    def answered(self, turn: int) -> None:
-        self.line.answered(turn)
-
-    def memory(self) -> Memory:
-        return self.line.memory()
-
-    def load(self, memory: Mapping[str, Tensor]) -> None:
-        self.line.load(memory)
-
-
-def _twice(ids: Tensor) -> Tensor:
-    """The ids that stand there exactly twice, ascending."""
-    different, counts = ids.unique(return_counts=True)
-    return different[counts == 2]
 
 
 def _common(first: Tensor, *rest: Tensor) -> Tensor:

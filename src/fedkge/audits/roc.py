@@ -113,7 +113,7 @@ def _found(members: Numbers, others: Numbers, rate: float) -> Numbers:
     return hits
 
 
-def share(successes: int, of: int) -> Estimate:
+def proportion(successes: int, of: int) -> Estimate:
     """A share with its Wilson interval."""
     p, z = successes / of, Z * Z / of
     middle, half = (p + z / 2) / (1 + z), Z * sqrt(p * (1 - p) / of + z / (4 * of)) / (1 + z)

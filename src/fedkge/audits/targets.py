@@ -9,8 +9,9 @@ from pathlib import Path
 from fedkge.errors import DataError, suggest
 from fedkge.graphs.graph import Federation, Graph
 from fedkge.models import Tables
-from fedkge.runtimes.experiment import Experiment
-from fedkge.runtimes.folder import RunFolder
+from fedkge.runs.data import Sources, load
+from fedkge.runs.experiment import Experiment
+from fedkge.runs.folder import RunFolder
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +20,8 @@ class Target:
 
     name: str
     experiment: Experiment
-    federation: Federation
+    sources: Sources  #: what the run was trained on
+    federation: Federation  #: the same under its own names; two runs that are compared have the same marks
     tables: dict[str, Tables]  # by site
     spent: Mapping[str, tuple[float, float]]  # site -> (ε, δ), where its guarantee is formal
 
@@ -35,15 +37,17 @@ class Target:
         for site in sites:
             if site not in trained:
                 raise DataError(f"{path}: no site is named {site!r}{suggest(site, trained)}")
-        experiment, federation = folder.experiment(), folder.data()
+        experiment = folder.experiment()
+        sources = load(experiment)
+        folder.check_data(sources.named)
         tables = {site: folder.load_site(site, view)[0] for site in sites or trained}
         spent = {
-            account["site"]: (float(account["epsilon"]), float(account["delta"]))
-            for account in summary["privacy"]
-            if account["guarantee"] == "formal"
+            cost["site"]: (float(cost["epsilon"]), float(cost["delta"]))
+            for cost in summary["privacy"]
+            if cost["guarantee"] == "formal"
         }
         called = (name or path.resolve().name) + (f", {view}" if view else "")
-        return cls(called, experiment, federation, tables, spent)
+        return cls(called, experiment, sources, sources.named, tables, spent)
 
     def graph(self, site: str) -> Graph:
         return self.federation[site]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as text
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,9 +14,8 @@ from fedkge.cli.arguments import Json, View
 from fedkge.cli.output import check, command, show
 
 if TYPE_CHECKING:
-    from fedkge.audits.targets import Target
+    from fedkge.audits.base import Attack, Row
 
-ATTACKS = ("membership", "ranks", "pairs")
 FOUND, PAGE = "attack.json", "attack.html"
 
 
@@ -24,7 +24,10 @@ def attack(
     against: Annotated[
         Path | None, typer.Option(help="A second run on the same data, with protection.", show_default=False)
     ] = None,
-    name: Annotated[str, typer.Option(help="Which attacks, as in membership,ranks.")] = ",".join(ATTACKS),
+    name: Annotated[
+        str | None,
+        typer.Option(help="Which attacks, as in membership,ranks; unset, all.", show_default=False),
+    ] = None,
     site: Annotated[
         str | None, typer.Option(help="Whose triples; unset, all sites.", show_default=False)
     ] = None,
@@ -44,14 +47,14 @@ def attack(
 ) -> None:
     """Try attacks on a run, and on a protected one beside it: tables, plots, and how sure they are."""
     with command():
-        from fedkge.audits.pairs import noise_note
+        from fedkge.audits.base import ATTACKS
         from fedkge.audits.targets import Target, pair, told_apart
-        from fedkge.audits.words import explained
         from fedkge.cli.experiments import listed
 
-        names = listed("--name", name, "membership,ranks")
-        for one in names:
-            check("--name", one, ATTACKS)
+        names = list(ATTACKS) if name is None else listed("--name", name, "membership,ranks")
+        codecs = [] if codec is None else listed("--codec", codec, "int8,ternary")
+        options = {"sample": sample, "seed": seed, "rounds": rounds, "codec": codecs}
+        attacks = {one: _chosen(one, options) for one in names}
         sites = [] if site is None else [site]
         paths = [path for path in (run, against) if path is not None]
         targets = [
@@ -60,65 +63,48 @@ def attack(
         ]
         if len(targets) == 2:
             targets = list(pair(targets[0], targets[1]))
-        codecs = [] if codec is None else listed("--codec", codec, "int8,ternary")
-        found = {one: _tried(one, targets, sample, seed, rounds, codecs) for one in names}
-        said = {one: explained(one, rows) for one, rows in found.items()}
-        if (note := noise_note(found.get("pairs", []))) is not None:
-            said["pairs"] += f"\n{note}"
-        page = _write(run, found, said)
+        found = {one: attacks[one].run(targets) for one in names}
+        page = _write(run, found, attacks)
         if json:
+            said = {one: attacks[one].words(rows) for one, rows in found.items()}
             whole = {"run": str(run), "against": None if against is None else str(against), **found}
             print(text.dumps(whole | {"words": said, "page": page}, indent=2, ensure_ascii=False))
             return
-        _print(found, said)
+        for one, rows in found.items():
+            if rows:
+                show(list(map(attacks[one].shown, rows)), False, attacks[one].title)
+            print(attacks[one].words(rows))
         if page is not None:
             print(f"page: {page}")
 
 
-def _tried(
-    name: str, targets: list[Target], sample: int, seed: int, rounds: int, codecs: list[str]
-) -> list[dict[str, Any]]:
-    from fedkge.audits.membership import membership
-    from fedkge.audits.pairs import reconstruct
-    from fedkge.audits.tail_ranks import tail_ranks
+def _chosen(name: str, options: Mapping[str, Any]) -> Attack:
+    """The attack of that name, with the options that it has."""
+    from dataclasses import fields
 
-    if name == "membership":
-        return [one.plain() for target in targets for one in membership(target, sample, seed)]
-    if name == "ranks":
-        return [one.plain() for one in tail_ranks(targets, sample, seed)]
-    return [
-        one.plain()
-        for target in targets
-        for codec in (None, *codecs)
-        for one in reconstruct(target, rounds, codec)
-    ]
+    from fedkge.audits.base import ATTACKS
+    from fedkge.config import build
+    from fedkge.errors import ConfigError
+
+    check("--name", name, list(ATTACKS))
+    own = {field.name for field in fields(ATTACKS[name])}  # type: ignore[arg-type]
+    try:
+        return build(ATTACKS[name], {one: value for one, value in options.items() if one in own}, "")
+    except ConfigError as error:
+        raise ConfigError(f"--{error}") from None
 
 
-def _print(found: dict[str, list[dict[str, Any]]], said: dict[str, str]) -> None:
-    from fedkge.reports.attack import membership_rows, pair_rows, rank_rows
-
-    forms = {
-        "membership": ("Membership of triples, 95 % intervals", membership_rows),
-        "ranks": ("Ranks of confidential tails", rank_rows),
-        "pairs": ("Rows of others, computed from the hub's means", pair_rows),
-    }
-    for name, rows in found.items():
-        title, form = forms[name]
-        if rows:
-            show(form(rows), False, title)
-        print(said[name])
-
-
-def _write(run: Path, found: dict[str, list[dict[str, Any]]], said: dict[str, str]) -> str | None:
+def _write(run: Path, found: Mapping[str, Sequence[Row]], attacks: Mapping[str, Attack]) -> str | None:
     """The outcome as data, and as a page where plotly is installed, in the run's folder."""
     from fedkge.errors import MissingPackage
+    from fedkge.nodes.store import write_whole
     from fedkge.reports.attack import attack_page
     from fedkge.reports.html import write_page
-    from fedkge.runtimes.folder import write_whole
 
     write_whole(run / FOUND, text.dumps(found, indent=2, ensure_ascii=False).encode())
     try:
-        write_page(attack_page(found, f"Attacks on {run.name}", said), run / PAGE)
+        page = attack_page(f"Attacks on {run.name}", {attacks[one]: rows for one, rows in found.items()})
+        write_page(page, run / PAGE)
     except MissingPackage as error:
         print(f"warning: {error}", file=sys.stderr)
         return None

@@ -66,7 +66,7 @@ def _rows(
     from fedkge.audits.clustering import chosen, rows_of
     from fedkge.errors import ConfigError
     from fedkge.graphs.marks import read_names
-    from fedkge.runtimes.folder import RunFolder
+    from fedkge.runs.folder import RunFolder
 
     names: list[str] | None = None
     models: dict[str, list[NDArray[np.floating]]] = {}

@@ -9,7 +9,7 @@ import sys
 import textwrap
 import tokenize
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -30,20 +30,20 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Part:
-    """Something that an experiment names, or a table of its options."""
+class Described:
+    """Something that an experiment or a command names, or a table of options."""
 
     name: str
     kind: str
     about: str  #: one line
     text: str  #: the rest of what its source says
     options: tuple[Option, ...]
-    example: str  #: a line of TOML
+    example: str  #: a line of TOML, or a command
 
 
-def parts() -> Iterator[Part]:
+def parts() -> Iterator[Described]:
     """Everything that has a name."""
-    from fedkge.runtimes.experiment import PARTS
+    from fedkge.runs.experiment import PARTS
     from fedkge.training.losses import LOSSES
     from fedkge.training.optimizers import OPTIMIZERS
 
@@ -53,14 +53,24 @@ def parts() -> Iterator[Part]:
     for kind, known in (("loss", LOSSES), ("optimizer", OPTIMIZERS)):
         for name, found in known.items():
             about, text = _split(found.__doc__)
-            yield Part(name, kind, about, text, (), toml("trainer", {kind: name}))
+            yield Described(name, kind, about, text, (), toml("trainer", {kind: name}))
     yield from _datasets()
     yield from _tables()
 
 
+def attacks() -> Iterator[Described]:
+    """What can be tried on runs; its options are those of the command."""
+    from fedkge.audits.base import ATTACKS
+
+    for name in ATTACKS:
+        part = _registered("attack", name, ATTACKS[name])
+        own = tuple(replace(one, path=one.path.replace("attack.", "--")) for one in part.options)
+        yield replace(part, options=own, example=f"fedkge attack RUN --name {name}")
+
+
 def options() -> Iterator[Option]:
     """Every key of an experiment; one of a method, model or codec once for each that has it."""
-    from fedkge.runtimes.experiment import Experiment
+    from fedkge.runs.experiment import Experiment
 
     for option in options_of(Experiment):
         if option.path in ("seed", "rounds", "start"):
@@ -69,7 +79,7 @@ def options() -> Iterator[Option]:
         yield from part.options
 
 
-def _registered(kind: str, name: str, cls: type) -> Part:
+def _registered(kind: str, name: str, cls: type) -> Described:
     """A class of a file of its own is introduced by the file, which names the paper."""
     about, text = _split(cls.__doc__)
     if cls.__module__.endswith(f".{name}"):
@@ -77,10 +87,10 @@ def _registered(kind: str, name: str, cls: type) -> Part:
     own = tuple(options_of(cls, kind, name))
     defaults = {field.name: default_of(field) for field in fields(cls) if field.init}
     set_ = {key: value for key, value in defaults.items() if value is not None}
-    return Part(name, kind, about, text, own, toml(kind, {"name": name, **set_}))
+    return Described(name, kind, about, text, own, toml(kind, {"name": name, **set_}))
 
 
-def _datasets() -> Iterator[Part]:
+def _datasets() -> Iterator[Described]:
     from fedkge.graphs.catalogue import ATLAS, DATASETS
 
     for dataset in DATASETS.values():
@@ -88,22 +98,26 @@ def _datasets() -> Iterator[Part]:
         size = "" if counts is None else f"{'/'.join(f'{n:,}' for n in counts)} triples, "
         where = "downloaded when it is first used" if dataset.sources else "to be put into FEDKGE_DATA"
         about = f"{size}{'part of the package' if dataset is ATLAS else where}"
-        yield Part(dataset.name, "data set", about, "", (), toml("data", {"name": dataset.name}))
+        yield Described(dataset.name, "data set", about, "", (), toml("data", {"name": dataset.name}))
 
 
-def _tables() -> Iterator[Part]:
+def _tables() -> Iterator[Described]:
     """The tables of an experiment."""
-    from fedkge.runtimes.experiment import PARTS, Data, Experiment
+    from fedkge.runs.experiment import PARTS, Data, Experiment
 
     for name, cls in get_type_hints(Experiment).items():
         about, text = _split(cls.__doc__)
         if name in PARTS:
             known = list(PARTS[name])
-            yield Part(name, "table", about, f"name: {', '.join(known)}", (), toml(name, {"name": known[0]}))
+            yield Described(
+                name, "table", about, f"name: {', '.join(known)}", (), toml(name, {"name": known[0]})
+            )
         elif is_dataclass(cls) and isinstance(cls, type):
             plain = {f.name: default_of(f) for f in fields(cls) if default_of(f) is not None}
             named = {"name": "atlas"} if cls is Data else {}  # needs a name or a path
-            yield Part(name, "table", about, text, tuple(options_of(cls, name)), toml(name, named | plain))
+            yield Described(
+                name, "table", about, text, tuple(options_of(cls, name)), toml(name, named | plain)
+            )
 
 
 def options_of(cls: type, table: str = "", of: str = "") -> Iterator[Option]:

@@ -11,7 +11,7 @@ from fedkge.config import override, read_toml
 from fedkge.errors import ConfigError, suggest
 
 if TYPE_CHECKING:
-    from fedkge.runtimes.experiment import Experiment
+    from fedkge.runs.experiment import Experiment
 
 PATHS = (
     ("", "start"),
@@ -20,6 +20,8 @@ PATHS = (
     ("marks", "triples"),
     ("align", "entities"),
     ("align", "relations"),
+    ("align", "secret"),
+    ("align", "withhold"),
 )  #: options that name files, part and key: kept whole in a run's config
 
 
@@ -40,6 +42,11 @@ class Origin:
         given |= dict.fromkeys(varied, self.flag)
         return next((flag for one, flag in given.items() if f"{one}.".startswith(f"{key}.")), None)
 
+    def gives(self, key: str, varied: Mapping[str, str]) -> bool:
+        """Whether an argument gave this very option, or the table that it is in."""
+        given = [*(assignment.partition("=")[0].strip() for assignment in self.assignments), *varied]
+        return any(f"{key}.".startswith(f"{one}.") for one in given)
+
     def blamed(self, error: ConfigError, varied: Mapping[str, str]) -> ConfigError:
         """The error, with the file or the argument that it is about."""
         message = str(error).removeprefix("--set ")
@@ -55,7 +62,7 @@ class Origin:
 
     def _alone(self) -> str | None:
         """What is wrong with the file by itself."""
-        from fedkge.runtimes.experiment import Experiment
+        from fedkge.runs.experiment import Experiment
 
         try:
             Experiment.parse(read_toml(self.path))
@@ -85,7 +92,7 @@ def varied(
 
     Where points choose different methods, models or codecs, an option goes to those that have it.
     """
-    from fedkge.runtimes.experiment import Experiment
+    from fedkge.runs.experiment import Experiment
 
     base, tables = origin.options(), []
     for point in points:
@@ -96,7 +103,8 @@ def varied(
         for part, key in PATHS:
             table = options.get(part) if part else options
             if isinstance(table, dict) and isinstance(table.get(key), str):
-                table[key] = str(Path(table[key]).resolve())  # a run is used from other folders too
+                given = origin.gives(f"{part}.{key}" if part else key, point)  # then from where one stands
+                table[key] = str((Path() if given else origin.path.parent).joinpath(table[key]).resolve())
         tables.append(options)
     _share_out(tables, points, origin)
     found = []
@@ -110,7 +118,7 @@ def varied(
 
 def _share_out(tables: Sequence[dict[str, Any]], points: Sequence[Mapping[str, str]], origin: Origin) -> None:
     """Leave each chosen part the options that it has; one that none of those chosen has is an error."""
-    from fedkge.runtimes.experiment import PARTS
+    from fedkge.runs.experiment import PARTS
 
     for part, registry in PARTS.items():
         names = [table[part].get("name") for table in tables if isinstance(table.get(part), dict)]

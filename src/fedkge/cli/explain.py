@@ -13,16 +13,18 @@ from fedkge.cli.arguments import Json
 from fedkge.cli.output import check, command, show
 
 if TYPE_CHECKING:
-    from fedkge.cli.described import Option, Part
+    from fedkge.cli.described import Described, Option
 
 KINDS = {
     "methods": "method",
     "models": "model",
     "codecs": "codec",
     "selections": "select",
+    "aggregations": "aggregate",
     "losses": "loss",
     "optimizers": "optimizer",
     "data": "data set",
+    "attacks": "attack",
 }
 
 
@@ -32,23 +34,25 @@ def list_(
     ] = None,
     json: Json = False,
 ) -> None:
-    """What can be named in an experiment."""
+    """What can be named in an experiment, and what can be tried on its run."""
     with command():
-        from fedkge.cli.described import parts
+        from fedkge.cli.described import attacks, parts
 
         if what is not None:
             check("list", what, list(KINDS))
         kinds = list(KINDS.values()) if what is None else [KINDS[what]]
         rows = [
             ({"kind": part.kind} if what is None else {}) | {"name": part.name, "about": part.about}
-            for part in parts()
+            for part in (*parts(), *attacks())
             if part.kind in kinds
         ]
         show(rows, json)
 
 
 def explain(
-    name: Annotated[str, typer.Argument(help="A method, model, codec, ..., or an option: trainer.lr")],
+    name: Annotated[
+        str, typer.Argument(help="A method, model, codec, attack, ..., or an option: trainer.lr")
+    ],
     json: Json = False,
 ) -> None:
     """What something that an experiment names means: its source's words, and every option."""
@@ -63,12 +67,12 @@ def explain(
             _print_options(keys)
 
 
-def _find(name: str) -> tuple[list[Part], list[Option]]:
+def _find(name: str) -> tuple[list[Described], list[Option]]:
     """The parts of that name, and the options of that path; also by the last word of it, as in `mu`."""
-    from fedkge.cli.described import options, parts
+    from fedkge.cli.described import attacks, options, parts
     from fedkge.errors import ConfigError, suggest
 
-    known, every = list(parts()), list(options())
+    known, every = [*parts(), *attacks()], list(options())
     found = [part for part in known if part.name.lower() == name.lower()]
     keys = [option for option in every if name in (option.path, option.path.rpartition(".")[2])]
     if not found and not keys:
@@ -81,11 +85,11 @@ def _find(name: str) -> tuple[list[Part], list[Option]]:
     return found, keys
 
 
-def _plain(found: Sequence[Part], keys: Sequence[Option]) -> list[dict[str, Any]]:
+def _plain(found: Sequence[Described], keys: Sequence[Option]) -> list[dict[str, Any]]:
     return [asdict(part) for part in found] + [{"kind": "option", **asdict(option)} for option in keys]
 
 
-def _print_part(part: Part) -> None:
+def _print_part(part: Described) -> None:
     print(f"{part.name}: {part.kind}\n{part.about}")
     if part.text:
         print(f"\n{part.text}")

@@ -15,7 +15,7 @@ from fedkge.cli.experiments import Origin, varied
 from fedkge.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fedkge.runtimes.experiment import Experiment
+    from fedkge.runs.experiment import Experiment
 
 LONGEST = 120  #: characters of a folder's name before it is cut
 

@@ -38,7 +38,7 @@ def evaluate(
 ) -> None:
     """Measure a run's tables again: ranks by any tie rule, by relation, or triple classification."""
     with command():
-        from fedkge.runtimes.folder import RunFolder
+        from fedkge.runs.folder import RunFolder
 
         check("--split", split, ("valid", "test"))
         check("--ties", ties, ("optimistic", "realistic", "pessimistic"))
@@ -133,7 +133,7 @@ def embeddings(
 
 def _sites(run: Path, site: str | None = None, view: str = "") -> list[tuple[str, Tables, Graph]]:
     """The run's sites with their graphs, loaded from where the run had them."""
-    from fedkge.runtimes.folder import RunFolder
+    from fedkge.runs.folder import RunFolder
     from fedkge.training.confidential import marked
 
     folder = RunFolder.open(run)

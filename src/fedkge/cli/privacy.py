@@ -13,7 +13,7 @@ from fedkge.cli.arguments import Json
 from fedkge.cli.output import command, show
 
 if TYPE_CHECKING:
-    from fedkge.privacy import Account
+    from fedkge.privacy import Cost
     from fedkge.reports.privacy import Spent
     from fedkge.reports.run import Run
 
@@ -35,7 +35,7 @@ def privacy(
 
         loaded = load_runs(runs)
         found = [spent(run, delta, accountant) for run in loaded]
-        several = len(loaded) > 1 and any(one.accounts for one in found)
+        several = len(loaded) > 1 and any(one.costs for one in found)
         reason = not_together(loaded, found) if several else None
         found, note = alike(loaded, found) if several and reason is None else (found, None)
         sums = together(found) if several and reason is None else []
@@ -44,23 +44,23 @@ def privacy(
             _print_json(loaded, found, pages, {"together": sums, "not_together": reason, "note": note})
             return
         for run, one, page in zip(loaded, found, pages, strict=True):
-            if one.accounts:
-                show([_row(account) for account in one.accounts], False, f"{run.path.name}: what was spent")
+            if one.costs:
+                show([_row(cost) for cost in one.costs], False, f"{run.path.name}: what was spent")
             print("\n".join(one.words))
             if page is not None:
                 print(f"plot: {page}")
         if sums:
             title = "All runs together, if sites of one name hold the same confidential triples"
-            show([_row(account) for account in sums], False, title)
+            show([_row(cost) for cost in sums], False, title)
         for said in (reason, note):
             if said is not None:
                 print(said)
 
 
-def _row(account: Account) -> dict[str, Any]:
+def _row(cost: Cost) -> dict[str, Any]:
     from fedkge.privacy.words import number
 
-    return account.plain() | {"epsilon": number(account.epsilon), "delta": f"{account.delta:g}"}
+    return cost.plain() | {"epsilon": number(cost.epsilon), "delta": f"{cost.delta:g}"}
 
 
 def _write(run: Run, found: Spent) -> Path | None:
@@ -70,7 +70,7 @@ def _write(run: Run, found: Spent) -> Path | None:
     from fedkge.reports.html import document, write_page
     from fedkge.reports.privacy import privacy_part
 
-    if not found.accounts:
+    if not found.costs:
         return None
     page = Canvas()
     part = privacy_part(page, found)
@@ -89,11 +89,11 @@ def _print_json(
         {
             "run": str(run.path),
             "mode": one.mode,
-            "sites": [account.plain() for account in one.accounts],
+            "sites": [cost.plain() for cost in one.costs],
             "words": one.words,
             "plot": None if page is None else str(page),
         }
         for run, one, page in zip(runs, found, pages, strict=True)
     ]
-    sums = [account.plain() for account in together["together"]]
+    sums = [cost.plain() for cost in together["together"]]
     print(json.dumps({"runs": plain, **together, "together": sums}, indent=2, ensure_ascii=False))

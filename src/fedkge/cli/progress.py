@@ -8,15 +8,20 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedkge.runtimes.inprocess import Progress, Watch
+    from fedkge.runtimes.run import Progress, Watch
 
 
 @contextmanager
 def progress(name: str) -> Iterator[Watch]:
-    """A bar on standard error while it is a terminal, else nothing."""
+    """A bar on standard error while it is a terminal, else a line per round."""
     from rich import progress as bars
     from rich.console import Console
 
+    if not sys.stderr.isatty():
+        yield lambda at: print(
+            f"{name}: round {at.round}/{at.rounds}  {told(at)}", file=sys.stderr, flush=True
+        )
+        return
     columns = (
         bars.TextColumn("{task.description}", markup=False),
         bars.BarColumn(bar_width=20),
@@ -26,8 +31,7 @@ def progress(name: str) -> Iterator[Watch]:
         bars.TimeRemainingColumn(compact=True),
         bars.TextColumn("left at most"),  # a run may stop early
     )
-    console, hidden = Console(stderr=True), not sys.stderr.isatty()
-    with bars.Progress(*columns, console=console, disable=hidden, transient=True) as bar:
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(name, total=None, now="")
 
         def watch(at: Progress) -> None:

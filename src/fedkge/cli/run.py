@@ -14,7 +14,7 @@ from fedkge.cli.output import check, command, show
 
 if TYPE_CHECKING:
     from fedkge.reports.run import Run
-    from fedkge.runtimes.experiment import Experiment
+    from fedkge.runs.experiment import Experiment
 
 METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@10")
 

@@ -3,43 +3,43 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from fedkge.cli.progress import progress
-from fedkge.errors import ConfigError, DataWarning, FedkgeError
+from fedkge.errors import ConfigError, FedkgeError
 
 if TYPE_CHECKING:
     import torch
 
-    from fedkge.graphs.graph import Federation
-    from fedkge.runtimes.experiment import Experiment
+    from fedkge.runs.data import Sources
+    from fedkge.runs.experiment import Experiment
 
 
 def train(
     experiments: Mapping[Path, Experiment], out: Path, device: str, resume: bool, stacked: bool
 ) -> dict[Path, str]:
     """Train what is not done yet; why runs failed, by folder. One that fails does not stop the others."""
-    from fedkge.runtimes.folder import RunFolder
-    from fedkge.runtimes.inprocess import Simulation, run
+    from fedkge.runs.folder import RunFolder
+    from fedkge.runtimes.loop import Interrupted
+    from fedkge.runtimes.run import Simulation, run
 
     on = _device(device)
     begun = {folder: _begun(folder, out, experiment, resume) for folder, experiment in experiments.items()}
-    federations = _load(experiments)
-    _check_starts({f: experiment for f, experiment in experiments.items() if not begun[f]}, federations)
+    data = _load(experiments)
+    _check_starts({f: experiment for f, experiment in experiments.items() if not begun[f]}, data)
     done = {folder for folder in experiments if begun[folder] and (folder / "summary.json").exists()}
     for folder in done:
-        RunFolder.open(folder).check_data(federations[folder])
+        RunFolder.open(folder).check_data(data[folder].named)
     if resume:
         _say_what_is_left(out, len(experiments), len(done), sum(begun.values()))
     first, *others = experiments.values()
     if not done and all(replace(one, seed=first.seed) == first for one in others):  # of many, reports say it
-        _say_what_is_exposed(first, federations[next(iter(experiments))])
+        _say_what_is_exposed(first, data[next(iter(experiments))])
     failures: dict[Path, str] = {}
     for number, (folder, experiment) in enumerate(experiments.items(), 1):
         if folder in done:
@@ -49,10 +49,10 @@ def train(
         try:
             made = RunFolder.create(folder, experiment, begun[folder])
             with progress(place) as watch:
-                run(experiment, made, on, federations[folder], watch, Simulation(stacked=stacked))
-        except KeyboardInterrupt:
+                run(experiment, made, on, data[folder], watch, Simulation(stacked=stacked))
+        except (KeyboardInterrupt, Interrupted) as signal:
             print(f"interrupted: {folder}: the same command with --resume goes on", file=sys.stderr)
-            raise typer.Exit(130) from None
+            raise typer.Exit(143 if str(signal) == "SIGTERM" else 130) from None
         except FedkgeError as error:
             if len(experiments) == 1:
                 raise
@@ -65,7 +65,7 @@ def train(
 
 def _begun(folder: Path, out: Path, experiment: Experiment, resume: bool) -> bool:
     """Whether the run is there, to be resumed; a run that is in the way is an error."""
-    from fedkge.runtimes.folder import RunFolder
+    from fedkge.runs.folder import RunFolder
 
     for above in folder.parents:
         if not above.is_relative_to(out):
@@ -79,31 +79,21 @@ def _begun(folder: Path, out: Path, experiment: Experiment, resume: bool) -> boo
     return begun
 
 
-def _load(experiments: Mapping[Path, Experiment]) -> dict[Path, Federation]:
-    """Each experiment's federation; experiments with the same data have the same one."""
-    from fedkge.runtimes.experiment import Align
+def _load(experiments: Mapping[Path, Experiment]) -> dict[Path, Sources]:
+    """Each experiment's data; what is wrong with it is said before a folder is taken."""
+    from fedkge.runs.data import Loader
 
-    loaded: dict[Any, Federation] = {}
-    checked: set[Align] = set()
-    found = {}
-    for folder, experiment in experiments.items():
-        split = experiment.seed if experiment.data.ratio is not None else None  # a split depends on the seed
-        if (experiment.data, split) not in loaded:
-            loaded[experiment.data, split] = experiment.load()
-        found[folder] = loaded[experiment.data, split]
-        if experiment.align not in checked and experiment.align != Align():
-            experiment.align.apply(found[folder])  # what is wrong with links is said before a folder is taken
-            checked.add(experiment.align)
-    return found
+    loader = Loader()
+    return {folder: loader.load(experiment) for folder, experiment in experiments.items()}
 
 
-def _check_starts(experiments: Mapping[Path, Experiment], federations: Mapping[Path, Federation]) -> None:
+def _check_starts(experiments: Mapping[Path, Experiment], data: Mapping[Path, Sources]) -> None:
     """What is wrong with the runs that experiments go on from is said before any folder is taken."""
-    from fedkge.runtimes.start import Start
+    from fedkge.runs.start import Start
 
     for folder, experiment in experiments.items():
         if experiment.start is not None:
-            Start.open(experiment, federations[folder])
+            Start.open(experiment, data[folder].named)
 
 
 def _say_what_is_left(out: Path, runs: int, done: int, begun: int) -> None:
@@ -114,16 +104,13 @@ def _say_what_is_left(out: Path, runs: int, done: int, begun: int) -> None:
         print(f"note: {out}: {done} of {runs} runs are done, {rest}", file=sys.stderr)
 
 
-def _say_what_is_exposed(experiment: Experiment, federation: Federation) -> None:
+def _say_what_is_exposed(experiment: Experiment, data: Sources) -> None:
     """Before anything is sent: how many rows another site will be able to compute."""
     from fedkge.graphs.exposure import exposures
 
     if not experiment.method.averages:
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)  # the run says what is odd about links
-        same = experiment.align.apply(federation).federation
-    for found in exposures(same, experiment.method.shares):
+    for found in exposures(data.federation, experiment.method.shares):
         if found.by_two:
             print(f"note: {found}", file=sys.stderr)
 

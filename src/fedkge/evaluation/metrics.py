@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import nan
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,15 +51,6 @@ def metrics_by_relation(
 def _columns(rank: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
     hits = {f"hits@{k}": (rank <= k).astype(np.float64) for k in HITS}
     return {"mrr": 1 / rank, "mr": rank, **hits}
-
-
-def are_metrics(found: Any) -> bool:
-    """Whether something that somebody sent is what `metrics` returns."""
-    return (
-        isinstance(found, Mapping)
-        and found.keys() == {*NAMES, "count"}
-        and all(isinstance(value, int | float) for value in found.values())
-    )
 
 
 def combined(sites: Iterable[Mapping[str, float]]) -> dict[str, float]:

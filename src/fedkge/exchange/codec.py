@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from reprlib import repr as brief
 from typing import ClassVar
 
 import torch
@@ -133,6 +134,8 @@ class _Quanta(Codec):
         values, scale = _parts(
             code, values=(torch.uint8 if packed else torch.int8, 2), scale=(torch.float32, 1)
         )
+        if not values.shape[1]:
+            raise DataError("values: rows without numbers, expected some")
         scale = scale.masked_fill(scale <= 0, torch.nan)  # what nobody writes is NaN, which a channel refuses
         if not packed:
             return _by_blocks(self._numbers, torch.float32, values, scale)
@@ -197,7 +200,7 @@ def _by_blocks(function: Callable[..., Tensor], dtype: torch.dtype, rows: Tensor
 def _parts(code: Mapping[str, Tensor], **expected: tuple[torch.dtype, int]) -> list[Tensor]:
     """The parts of a code in this order, each of its type and dimensions, all of as many rows."""
     if code.keys() != expected.keys():
-        raise DataError(f"a code of {sorted(code) or 'nothing'}, expected {', '.join(expected)}")
+        raise DataError(f"a code of {brief(sorted(code))}, expected {', '.join(expected)}")
     for name, (dtype, dimensions) in expected.items():
         part = code[name]
         if part.dtype != dtype or part.ndim != dimensions:

@@ -1,4 +1,4 @@
-"""Rows that both ends of a line hold, as they were decoded: what changes are changes of."""
+"""Rows that both ends of a channel hold, as they were decoded: what changes are changes of."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedkge.exchange.rows import Announced, Memory, Update
+from fedkge.exchange.rows import Announced, Memory, Update, carried
 from fedkge.graphs.graph import Axis
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the hub has told a site up to and with the message of a turn; turn 0 is nothing yet."""
+    """What the hub has told a site up to and with the message of this serial number; 0 is nothing yet."""
 
-    turn: int
+    serial: int
     values: Mapping[Axis, Tensor]  # [announced rows, width]
     known: Mapping[Axis, Tensor]  # bool [announced rows]
 
@@ -29,7 +29,7 @@ class Held:
         """Which [n] of the rows at these positions are held; none: of all."""
         return self.known[axis] if at is None else self.known[axis][at]
 
-    def after(self, turn: int, announced: Announced, update: Update) -> Held:
+    def after(self, serial: int, announced: Announced, update: Update) -> Held:
         """With an update taken in; its rows are not copied where they are all that were announced."""
         values, known = dict(self.values), dict(self.known)
         for axis, rows in update.items():
@@ -39,10 +39,18 @@ class Held:
                 at = torch.searchsorted(announced[axis], rows.ids)
                 values[axis] = values[axis].index_copy(0, at, rows.values)
                 known[axis] = known[axis].index_fill(0, at, True)
-        return Held(turn, values, known)
+        return Held(serial, values, known)
+
+    def moved(self, announced: Announced, to: Mapping[Axis, Tensor]) -> Held:
+        """What is held of other rows: of those that were not there before, nothing."""
+        values, known = (
+            {axis: carried(t, to[axis], len(announced[axis])) for axis, t in of.items()}
+            for of in (self.values, self.known)
+        )
+        return Held(self.serial, values, known)
 
     def memory(self, prefix: str) -> Memory:
-        memory = {f"{prefix}.turn": torch.tensor(self.turn)}
+        memory = {f"{prefix}.serial": torch.tensor(self.serial)}
         memory |= {f"{prefix}.{axis}.values": t for axis, t in self.values.items()}
         return memory | {f"{prefix}.{axis}.known": t for axis, t in self.known.items()}
 
@@ -50,4 +58,4 @@ class Held:
     def load(cls, memory: Mapping[str, Tensor]) -> Held:
         axes = [axis for axis in Axis if f"{axis}.values" in memory]
         values, known = ({a: memory[f"{a}.{part}"] for a in axes} for part in ("values", "known"))
-        return cls(int(memory["turn"]), values, known)
+        return cls(int(memory["serial"]), values, known)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedkge.graphs.graph import Axis
 
+PROTOCOL = 1  #: version of the messages: their kinds, bodies and notes
 HUB = "hub"  #: the party that every site talks to; no site may have this name
 
 
@@ -54,16 +55,36 @@ class Message:
 
     sender: str
     recipient: str
-    kind: str  #: join, train, upload, measure, metrics, stop
+    kind: str  #: join, shared, train, upload, measure, metrics, stop
     round: int
     body: Mapping[str, Tensor] = field(default_factory=dict)
     note: Mapping[str, Any] = field(default_factory=dict)  #: JSON: flags, metrics
+    run: str = ""  #: the id of the run that it belongs to
+    protocol: int = PROTOCOL
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> Memory:
     """The tensors named `prefix.x`, as x."""
     start = f"{prefix}."
     return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+
+
+def renumbered(update: Update, to: Mapping[Axis, Tensor]) -> Update:
+    """The same rows under other ids: `to[axis][old]` is the new one, in the same order; -1: it is gone."""
+    found = {}
+    for axis, rows in update.items():
+        ids = to[axis].to(rows.ids.device)[rows.ids]
+        left = rows[ids >= 0]
+        found[axis] = Rows(ids[ids >= 0], left.values, left.support)
+    return found
+
+
+def carried(tensor: Tensor, to: Tensor, rows: int) -> Tensor:
+    """A table [rows, ...] with the lines of an old one where they are now; lines that it had not are zero."""
+    to = to.to(tensor.device)
+    new = tensor.new_zeros(rows, *tensor.shape[1:])
+    new[to[to >= 0]] = tensor[to >= 0]
+    return new
 
 
 def named(prefix: str, update: Update) -> Memory:

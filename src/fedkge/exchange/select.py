@@ -106,7 +106,7 @@ class TopK(Selection):
         return count, count
 
     def count(self, announced: int) -> int:
-        return share(self.p, announced)
+        return portion(self.p, announced)
 
     def up(self, rows: Rows, last: Tensor | None, round: int) -> Tensor | None:
         if self.sent(len(rows), round)[0] == len(rows):
@@ -154,8 +154,8 @@ class Moved(TopK):
         return order[: min(int(enough), self.count(len(rows)))].sort().values
 
 
-class Choice:
-    """A site's choices: what it last sent of every row, for as long as the selection asks for that.
+class History:
+    """What a site chose before: what it last sent of every row, where the selection asks for that.
 
     The rows of a message count as sent when the hub has used it.
     """
@@ -166,7 +166,7 @@ class Choice:
         self._last = {axis: rows.values.clone() for axis, rows in remembered.items()}
         self._pending: dict[Axis, tuple[Tensor | None, Tensor]] = {}
 
-    def up(self, update: Update, round: int) -> Update:
+    def chosen(self, update: Update, round: int) -> Update:
         """The part of an update, which holds every row that is shared, that is sent."""
         self._pending.clear()
         chosen = {}
@@ -184,6 +184,19 @@ class Choice:
             else:
                 self._last[axis][at] = values
         self._pending.clear()
+
+    def moved(self, update: Update, to: Mapping[Axis, Tensor]) -> History:
+        """The history of other rows, which are in `update`; `to` is as in `renumbered`."""
+        new = History(self.selection, update)
+        for axis, last in new._last.items():
+            here = to[axis] >= 0
+            if axis in self._last:
+                last[to[axis][here]] = self._last[axis][here]
+            if axis in self._pending:
+                at, values = self._pending[axis]
+                places = to[axis] if at is None else to[axis][at]
+                new._pending[axis] = places[places >= 0], values[places >= 0]
+        return new
 
     def memory(self) -> Memory:
         """What lasts, by name."""
@@ -218,7 +231,7 @@ def turned(values: Tensor, last: Tensor) -> Tensor:
     return change
 
 
-def share(part: float, whole: int) -> int:
+def portion(part: float, whole: int) -> int:
     """So large a part of a number of things, rounded up; at least one of any.
 
     0.07 of 100 are 7, though `0.07 * 100` is a little more.

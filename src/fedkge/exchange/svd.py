@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from reprlib import repr as brief
 
 import torch
 from torch import Tensor
@@ -48,7 +49,7 @@ class Svd(Codec):
 
     def decode(self, code: Mapping[str, Tensor], width: int | None = None) -> Tensor:
         if code.keys() != {"values", "singular", "right"}:
-            raise DataError(f"a code of {sorted(code) or 'nothing'}, expected values, singular, right")
+            raise DataError(f"a code of {brief(sorted(code))}, expected values, singular, right")
         u, s, v = (code[name] for name in ("values", "singular", "right"))
         shapes = (u.ndim, s.ndim, v.ndim) == (3, 2, 3)
         if not shapes or {u.dtype, s.dtype, v.dtype} != {torch.float32}:

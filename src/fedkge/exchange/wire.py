@@ -2,7 +2,8 @@
 
     8 bytes, little-endian: length of the header | header: JSON, padded with spaces | tensors, little-endian
 
-The header's `__metadata__` has `sender`, `recipient`, `kind`, `round` and `note` (JSON), all as strings.
+The header's `__metadata__` has `protocol`, `run`, `sender`, `recipient`, `kind`, `round` and `note` (JSON),
+all as strings.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ DIMENSIONS_LIMIT = 8
 SIZE_LIMIT = 1 << 48  #: product of a shape, zeros left out, so that strides of empty tensors fit too
 
 _METADATA = "__metadata__"
-_FIELDS = {"sender", "recipient", "kind", "round", "note"}
+_FIELDS = {"protocol", "run", "sender", "recipient", "kind", "round", "note"}
 _PREFIX = 8  # bytes that hold the header's length
 _CODES = {dtype: code for code, dtype in DTYPES.items()}
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # as wide, and known to numpy
@@ -101,6 +102,8 @@ def _header(message: Message) -> bytes:
         raise ValueError(f"round {message.round}, expected 0 or more")
     described: dict[str, Any] = {
         _METADATA: {
+            "protocol": str(message.protocol),
+            "run": message.run,
             "sender": message.sender,
             "recipient": message.recipient,
             "kind": message.kind,
@@ -164,9 +167,11 @@ def _address(metadata: Any) -> dict[str, Any]:
     for name, value in metadata.items():
         if not isinstance(value, str) or not _is_unicode(value):
             raise DataError(f"message: {name} is {brief(value)}, expected a string")
-    if not re.fullmatch("0|[1-9][0-9]{0,17}", metadata["round"]):
-        raise DataError(f"message: round is {brief(metadata['round'])}, expected a decimal number")
-    return metadata | {"round": int(metadata["round"]), "note": _parse(metadata["note"], "note")}
+    for name in ("protocol", "round"):
+        if not re.fullmatch("0|[1-9][0-9]{0,17}", metadata[name]):
+            raise DataError(f"message: {name} is {brief(metadata[name])}, expected a decimal number")
+    numbers = {name: int(metadata[name]) for name in ("protocol", "round")}
+    return metadata | numbers | {"note": _parse(metadata["note"], "note")}
 
 
 def _is_unicode(text: str) -> bool:

@@ -1,6 +1,6 @@
 """The one hot operation, three ways: plain torch, numba on the CPU, Triton on the GPU."""
 
-from fedkge.kernels.base import Adam, Contribution, Debt, Draw, Similarity, Tie, Turn
+from fedkge.kernels.base import Adam, Contribution, Debt, Draw, Pace, Similarity, Tie
 from fedkge.kernels.dispatch import Backend, backend, contrast, distil, similarity
 
 __all__ = [
@@ -9,9 +9,9 @@ __all__ = [
     "Contribution",
     "Debt",
     "Draw",
+    "Pace",
     "Similarity",
     "Tie",
-    "Turn",
     "backend",
     "contrast",
     "distil",

@@ -61,7 +61,7 @@ ADAGRAD_EPSILON = 1e-10  #: as torch.optim.Adagrad
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Pace:
     """Which of the stacked sites take a step now; site s owns the rows from ends[s - 1] to ends[s] - 1."""
 
     ends: Tensor  # int64 [s]

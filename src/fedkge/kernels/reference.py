@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedkge.kernels import rounding, sampling
-from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Debt, Similarity, Tie, Turn
+from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Debt, Pace, Similarity, Tie
 
 philox, uniform, add_noise_ = sampling.philox, sampling.uniform, sampling.add_noise_
 order_keys, negatives_ = sampling.order_keys, sampling.negatives_
@@ -98,7 +98,7 @@ def cut(norms: Tensor, clip: Tensor | float) -> Tensor:
     return torch.where(norms.isfinite(), factors, 0.0)
 
 
-def shares(
+def clip_factors(
     squares: Tensor, losses: Tensor, clip: Tensor, there: Tensor, expected: float
 ) -> tuple[Tensor, Tensor]:
     """What a private step multiplies its triples' gradients by [b], and the mean of their losses [1].
@@ -149,28 +149,28 @@ def distil(first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, T
     return to_first, to_second, (p - q) / temperature
 
 
-def _ranges(turn: Turn) -> list[tuple[slice, int]]:
+def _ranges(pace: Pace) -> list[tuple[slice, int]]:
     """The row ranges of the active sites, and the steps each has taken."""
-    ends = turn.ends.tolist()
+    ends = pace.ends.tolist()
     starts = [0, *ends[:-1]]
-    sites = zip(starts, ends, turn.steps.tolist(), turn.active.tolist(), strict=True)
+    sites = zip(starts, ends, pace.steps.tolist(), pace.active.tolist(), strict=True)
     return [(slice(start, end), steps) for start, end, steps, active in sites if active]
 
 
-def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
+def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
     """Step every row of the active sites; clear the gradient of all."""
-    for rows, step in _ranges(turn):
+    for rows, step in _ranges(pace):
         _adam_rows(table, gradient[rows], m, v, rows, step, adam)
     gradient.zero_()
 
 
-def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
+def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
     """Step the touched rows of the active sites alone."""
     rows, gradient = touched(table, part)
-    site = torch.searchsorted(turn.ends, rows, right=True)
-    for s in turn.active.nonzero()[:, 0].tolist():
+    site = torch.searchsorted(pace.ends, rows, right=True)
+    for s in pace.active.nonzero()[:, 0].tolist():
         mine = site == s
-        _adam_rows(table, gradient[mine], m, v, rows[mine], int(turn.steps[s]), adam)
+        _adam_rows(table, gradient[mine], m, v, rows[mine], int(pace.steps[s]), adam)
 
 
 def _adam_rows(
@@ -199,7 +199,7 @@ def adam_whole_(
     part: Contribution,
     m: Tensor,
     v: Tensor,
-    turn: Turn,
+    pace: Pace,
     adam: Adam,
     noise: tuple[Tensor, Tensor] | None = None,
 ) -> None:
@@ -207,7 +207,7 @@ def adam_whole_(
     part = part if noise is None else noised(table, part, *noise)
     gradient = torch.zeros_like(table) if part.tie is None else tied(table, part.tie)
     accumulate_(gradient, table, part)
-    adam_(table, gradient, m, v, turn, adam)
+    adam_(table, gradient, m, v, pace, adam)
 
 
 def noised(
@@ -238,15 +238,15 @@ def settle_(
     debt.given[rows] = debt.taken
 
 
-def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None:
-    for rows, _ in _ranges(turn):
+def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, pace: Pace, rate: float) -> None:
+    for rows, _ in _ranges(pace):
         squares[rows] += gradient[rows] ** 2
         table[rows] -= rate * gradient[rows] / (squares[rows].sqrt() + ADAGRAD_EPSILON)
     gradient.zero_()
 
 
-def sgd_(table: Tensor, gradient: Tensor, turn: Turn, rate: float) -> None:
-    for rows, _ in _ranges(turn):
+def sgd_(table: Tensor, gradient: Tensor, pace: Pace, rate: float) -> None:
+    for rows, _ in _ranges(pace):
         table[rows] -= rate * gradient[rows]
     gradient.zero_()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedkge.graphs.graph import Federation
 from fedkge.graphs.pool import pool
-from fedkge.methods.base import METHODS, Member, Method, View
+from fedkge.methods.base import METHODS, Member, Method, Part
 
 
 @METHODS.register("collective")
@@ -23,8 +23,8 @@ class Collective(Method):
 
     def members(self, federation: Federation) -> Mapping[str, Member]:
         pooled = pool(federation)
-        views = {
-            site: View(graph, pooled.entities[site], pooled.relations[site])
+        parts = {
+            site: Part(graph, pooled.entities[site], pooled.relations[site])
             for site, graph in federation.items()
         }
-        return {"collective": Member(pooled.graph, views)}
+        return {"collective": Member(pooled.graph, parts)}

@@ -9,9 +9,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedkge.exchange.rows import Rows, Update
+from fedkge.aggregation import Aggregation
+from fedkge.aggregation.others import gathered, of_others
+from fedkge.exchange.rows import Rows, Update, under
 from fedkge.graphs.graph import Axis
-from fedkge.methods.base import METHODS, Hub, Method, Pair, Site
+from fedkge.methods.base import METHODS, Method
+from fedkge.methods.state import Hub, Pair, Site
 from fedkge.models import Tables
 
 AXES = {
@@ -24,7 +27,7 @@ AXES = {
 @METHODS.register("fede")
 @dataclass(frozen=True)
 class FedE(Method):
-    """`E_e` = the mean over the sites that own e and answered, each counting once.
+    """`E_e` = the mean over the sites that own e and answered, each counting once, or another aggregate.
 
     Measured is the hub's aggregate: each site lays it over a copy of its table, with its own relations.
 
@@ -44,87 +47,59 @@ class FedE(Method):
     def shares(self) -> tuple[Axis, ...]:
         return AXES[self.share]
 
-    def combine(self, hub: Hub, uploads: Mapping[str, Update]) -> None:
+    def aggregate(self, hub: Hub, uploads: Mapping[str, Update]) -> None:
         for axis in self.shares:
             rows = {site: update[axis] for site, update in uploads.items() if axis in update}
             if self.absent == "last":
                 rows = self._last(hub, axis, rows)
-            hub.memory = {k: t for k, t in hub.memory.items() if not k.startswith(f"sparse.{axis}.")}
             if rows:
-                total, owners = summed(rows, hub.sizes[axis])
-                self._average(hub, axis, total, owners)
+                found, owners, round = gathered(hub.aggregation, rows, hub.sizes[axis])
+                self._remember(hub, axis, found, owners)
                 if self.absent == "out" and hub.sparse:
-                    self._keep_sums(hub, axis, rows, total, owners)
+                    hub.fresh |= {f"{axis}.{name}": tensor for name, tensor in round.items()}
 
     def _last(self, hub: Hub, axis: Axis, rows: Mapping[str, Rows]) -> dict[str, Rows]:
         """Everyone's last rows: the hub's copy of what each site sent."""
         for site, sent in rows.items():
-            ids, values = sent.ids, sent.values
-            if f"last.values.{axis}.{site}" in hub.memory and len(sent) < len(hub.ids[site][axis]):
-                before = Rows(hub.memory[f"last.ids.{axis}.{site}"], hub.memory[f"last.values.{axis}.{site}"])
-                before = before[~torch.isin(before.ids, ids)]
-                ids, order = torch.cat((ids, before.ids)).sort()
-                values = torch.cat((values, before.values))[order]
-            hub.memory[f"last.values.{axis}.{site}"], hub.memory[f"last.ids.{axis}.{site}"] = values, ids
-        return {
-            site: Rows(hub.memory[f"last.ids.{axis}.{site}"], hub.memory[f"last.values.{axis}.{site}"])
-            for site in hub.ids
-            if f"last.values.{axis}.{site}" in hub.memory
-        }
+            hub.take_in(site, axis, sent)
+        last = hub.last(axis)
+        return {site: Rows(hub.ids[site][axis], values)[known] for site, (values, known) in last.items()}
 
-    def _keep_sums(
-        self, hub: Hub, axis: Axis, rows: Mapping[str, Rows], total: Tensor, owners: Tensor
-    ) -> None:
-        """Where only some rows came, a site is told about those of the others: see `answer`."""
-        hub.memory[f"sparse.{axis}.total"], hub.memory[f"sparse.{axis}.owners"] = total, owners
-        for site, sent in rows.items():
-            hub.memory[f"sparse.{axis}.ids.{site}"] = sent.ids
-            hub.memory[f"sparse.{axis}.values.{site}"] = sent.values
-
-    def _average(self, hub: Hub, axis: Axis, total: Tensor, owners: Tensor) -> None:
+    def _remember(self, hub: Hub, axis: Axis, found: Tensor, owners: Tensor) -> None:
         """Rows that nobody sent keep their last value."""
-        mean = total / owners.clamp_min(1)[:, None]
-        known = owners > 0
-        if f"mean.{axis}" in hub.memory:
-            mean = torch.where(known[:, None], mean, hub.memory[f"mean.{axis}"])
-            known = known | hub.memory[f"known.{axis}"]
-        hub.memory[f"mean.{axis}"], hub.memory[f"known.{axis}"] = mean, known
+        known, last = owners > 0, hub.by_id.get(axis)
+        if last:
+            found = torch.where(known[:, None], found, last["mean"])
+            known = known | last["known"]
+        hub.by_id[axis] = {"mean": found, "known": known}
 
     def answer(self, hub: Hub, site: str) -> Update:
-        """The means of the rows that the site announced, as far as anyone has sent them yet.
+        """The aggregates of the rows that the site announced, as far as anyone has sent them yet.
 
-        After a round in which only some rows came (a selection chose them), the rows that others sent, as
-        means over those others with their number: the site merges them with its own (FedS, Eqs. 3 and 4).
+        After a round in which only some rows came (a selection chose them), the rows that others sent,
+        aggregated over those others, with their number: the site merges them with its own (FedS, Eqs. 3, 4).
         """
         update = {}
         for axis in self.shares:
-            ids = hub.ids[site][axis]
-            if f"sparse.{axis}.total" in hub.memory:
-                update[axis] = self._of_others(hub, axis, site)
-            elif f"mean.{axis}" in hub.memory and len(ids):
-                known = hub.memory[f"known.{axis}"][ids]
+            ids, memory = hub.ids[site][axis], hub.by_id.get(axis)
+            if round := under(str(axis), hub.fresh):
+                update[axis] = of_others(hub.aggregation, round, site, ids, hub.sizes[axis])
+            elif memory and len(ids):
+                known = memory["known"][ids]
                 ids = ids if bool(known.all()) else ids[known]
-                update[axis] = Rows(ids, hub.memory[f"mean.{axis}"][ids])
+                update[axis] = Rows(ids, memory["mean"][ids])
         return update
 
-    def _of_others(self, hub: Hub, axis: Axis, site: str) -> Rows:
-        ids, own = hub.ids[site][axis], f"sparse.{axis}.ids.{site}"
-        total = hub.memory[f"sparse.{axis}.total"][ids]
-        support = hub.memory[f"sparse.{axis}.owners"][ids]
-        if own in hub.memory:
-            at = torch.searchsorted(ids, hub.memory[own])
-            total[at] -= hub.memory[f"sparse.{axis}.values.{site}"]
-            support[at] -= 1
-        others = (support > 0).nonzero()[:, 0]
-        mean = total[others] / support[others, None]
-        return Rows(ids[others], mean, support[others].to(torch.int64))
+    def needs(self, aggregation: Aggregation, sparse: bool) -> Literal["nothing", "sums", "rows"]:
+        """Single rows, too, where a site is told of the others' rows, or absent ones count."""
+        return "sums" if aggregation.sums and self.absent == "out" and not sparse else "rows"
 
     def own_part(self, hub: Hub, pair: Pair) -> Tensor:
         """Half where the mean is of both; none where it is of the other alone, as where only some rows came.
 
         The mean is of those that sent the row last, or with `absent = "last"` of all that ever have.
         """
-        if f"sparse.{pair.axis}.total" in hub.memory:
+        if under(str(pair.axis), hub.fresh):
             return torch.zeros_like(pair.own, dtype=torch.float64)
         since = torch.maximum(pair.own, pair.others) if self.absent == "out" else torch.ones_like(pair.own)
         own, others = (rounds >= since for rounds in (pair.own, pair.others))
@@ -136,16 +111,3 @@ class FedE(Method):
 
     def measured(self, site: Site, answer: Update) -> Tables:
         return site.overlay(site.merged(answer))
-
-
-def summed(rows: Mapping[str, Rows], size: int) -> tuple[Tensor, Tensor]:
-    """For every id below `size` the sum [size, width] of its rows, and how many [size] there are.
-
-    Site by site in the order of their names, so that the sum does not depend on who answered first.
-    """
-    first = next(iter(rows.values())).values
-    total, owners = first.new_zeros(size, first.shape[1]), first.new_zeros(size)
-    for site in sorted(rows):
-        total[rows[site].ids] += rows[site].values  # ids do not repeat; index_add_ would be slow on a CPU
-        owners[rows[site].ids] += 1
-    return total, owners

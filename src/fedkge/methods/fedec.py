@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,8 +11,9 @@ from torch.nn.functional import normalize
 from fedkge.errors import ConfigError
 from fedkge.exchange.rows import Rows, Update
 from fedkge.kernels import contrast
-from fedkge.methods.base import METHODS, Site
+from fedkge.methods.base import METHODS, Kept
 from fedkge.methods.fedep import FedEP
+from fedkge.methods.state import Site
 from fedkge.models import Tables
 from fedkge.training import BySite, Moments
 
@@ -31,7 +31,6 @@ class FedEC(FedEP):
     ensemble that is measured; here it is the mean of the site's own rows and the hub's answer, weighed.
     """
 
-    keeps: ClassVar[tuple[str, ...]] = ("away",)  # unit(previous) - unit(received): l - g = e . away / |e|
     mu: float = 0.3  #: weight of the contrast; 0 is FedEP
     temperature: float = 0.2
     ensemble: float = 0.0  #: weight of the hub's rows in the rows that are measured; 0: the site's own alone
@@ -43,9 +42,9 @@ class FedEC(FedEP):
                 f"got {self.mu}, {self.temperature}, {self.ensemble}"
             )
 
-    @property
-    def penalises(self) -> str:
-        return "away" if self.mu else ""
+    def kept(self) -> Kept:
+        """`unit(previous) - unit(received)`, so that `l - g = e . away / |e|`."""
+        return Kept("away", self.penalty if self.mu else None)
 
     def adopt(self, site: Site, answer: Update) -> None:
         for axis in self.shares:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedkge.exchange.rows import Update
-from fedkge.methods.base import METHODS, Site
+from fedkge.methods.base import METHODS, Method
 from fedkge.methods.fede import FedE
-from fedkge.models import Tables
 
 
 @METHODS.register("fedep")
@@ -18,9 +16,5 @@ class FedEP(FedE):
     Zhang et al. (FedS, 2024) name it; FedLU's code (Zhu et al., WWW 2023) evaluates all its baselines so.
     """
 
-    @property
-    def measures_answer(self) -> bool:
-        return False
-
-    def measured(self, site: Site, answer: Update) -> Tables:
-        return site.tables
+    measures_answer = Method.measures_answer
+    measured = Method.measured

@@ -9,7 +9,7 @@ from torch import Tensor
 from fedkge.errors import ConfigError
 from fedkge.exchange.rows import Memory
 from fedkge.kernels import distil
-from fedkge.methods.base import METHODS, Companion
+from fedkge.methods.base import METHODS, Second, View
 from fedkge.methods.fedep import FedEP
 from fedkge.models import Model, Tables
 from fedkge.training import Batch, Trainer
@@ -28,22 +28,21 @@ class FedKD(FedEP):
 
     small: int | None = None  #: dimensions of the model that travels; unset: 3/4 of the other's, 192 of 256
 
-    def companion(self, model: Model) -> Companion:
+    def second(self, model: Model) -> Second:
         small = max(1, 3 * model.dim // 4) if self.small is None else self.small
         if not 0 < small <= model.dim:
             raise ConfigError(f"method.small: expected 1 to {model.dim}, the model's dim, got {small}")
-        return Companion(replace(model, dim=small), restart=self.restart)
+        return Second(replace(model, dim=small), restart=self.restart)
 
     def objective(self, trainer: Trainer, tables: Tables, batch: Batch, dials: Memory) -> Tensor:
-        assert tables.companion is not None
+        assert tables.second is not None
         large, small = (
             one.scores(batch.anchor, batch.relation, batch.index, batch.side)
-            for one in (tables, tables.companion)
+            for one in (tables, tables.second)
         )
         own = trainer.losses(large) + trainer.losses(small)
         to_large, to_small = distil(large, small)
         return own + (to_large + to_small) / own.detach()
 
-    @property
-    def views(self) -> tuple[str, ...]:
-        return ("small",)
+    def views(self) -> tuple[View, ...]:
+        return (View("small", lambda site, answer: site.travelling),)

@@ -14,8 +14,9 @@ from fedkge.errors import ConfigError
 from fedkge.exchange.rows import Memory, Update
 from fedkge.graphs.graph import Axis
 from fedkge.kernels import distil
-from fedkge.methods.base import METHODS, Companion, Hub, Site
+from fedkge.methods.base import METHODS, Dials, Second, View
 from fedkge.methods.fedep import FedEP
+from fedkge.methods.state import Hub, Site
 from fedkge.models import Model, Tables
 from fedkge.training import Batch, Trainer
 
@@ -45,7 +46,6 @@ class FedLU(FedEP):
     Eq. 7 lacks the 1/2 that L has here and in the code: mu = 1 is what it says with the paper's mu of 2.
     """
 
-    watches: ClassVar[tuple[str, ...]] = ("global",)
     mu: float = 2.0  #: weight of the distillation
     temperature: float = 1.0  #: that scores are divided by in P
     when: Literal["always", "plateau"] = "always"  #: plateau: each way from the first stall on, as the code
@@ -53,7 +53,7 @@ class FedLU(FedEP):
     relations: Literal["both", "local"] = "both"  #: by whose scores the relation table learns
     restart: bool = False  #: a new optimizer for the local table and the relations every round
     restart_global: bool = True  #: and for the global table
-    aggregate: bool = True  #: the hub's rows are sent at every validation, to be measured in the end
+    measure_hub: bool = True  #: the hub sends its rows at every validation, so that they can be measured
 
     def __post_init__(self) -> None:
         if self.share == "relations":  # of which there is one table: nothing would reach the global rows
@@ -65,16 +65,15 @@ class FedLU(FedEP):
         if self.wait < 0:
             raise ConfigError(f"wait: expected at least 0, got {self.wait}")
 
-    def companion(self, model: Model) -> Companion:
-        return Companion(model, relations=False, restart=self.restart_global)
+    def second(self, model: Model) -> Second:
+        return Second(model, relations=False, restart=self.restart_global)
 
-    @property
-    def dials(self) -> tuple[str, ...]:
-        return () if self.when == "always" else ("to_local", "to_global")
+    def dials(self) -> Dials | None:
+        return None if self.when == "always" else Plateau(self.wait)
 
     def objective(self, trainer: Trainer, tables: Tables, batch: Batch, dials: Memory) -> Tensor:
-        assert tables.companion is not None
-        second = _still(tables.companion) if self.relations == "local" else tables.companion
+        assert tables.second is not None
+        second = _still(tables.second) if self.relations == "local" else tables.second
         own, common = (
             one.scores(batch.anchor, batch.relation, batch.index, batch.side) for one in (tables, second)
         )
@@ -82,17 +81,36 @@ class FedLU(FedEP):
         if self.when == "plateau":
             to_local, to_global = (
                 taught * dials[way][batch.site]
-                for taught, way in zip((to_local, to_global), self.dials, strict=True)
+                for taught, way in zip((to_local, to_global), Plateau.names, strict=True)
             )
         return trainer.losses(own) + trainer.losses(common) + self.mu * (to_local + to_global)
 
-    def validated(self, hub: Hub, round: int, mrr: float, views: Mapping[str, float]) -> None:
-        """Switch a way of teaching on, for good: of each table when the other has stalled.
+    @property
+    def measures_answer(self) -> bool:
+        return self.measure_hub
 
-        So is the authors' code: when the global MRR has not improved, the local table learns from it, and the
-        other way round. Late, a small gain of either has the global table learn; that the code meant the
-        local one too is likely.
-        """
+    def views(self) -> tuple[View, ...]:
+        found = View("global", lambda site, answer: site.travelling, watched=True)
+        return (found, View("hub", _laid, answer=True)) if self.measure_hub else (found,)
+
+
+@dataclass(frozen=True)
+class Plateau(Dials):
+    """Switch a way of teaching on, for good: of each table when the other has stalled.
+
+    So is the authors' code: when the global MRR has not improved, the local table learns from it, and the
+    other way round. Late, a small gain of either has the global table learn; that the code meant the local
+    one too is likely.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("to_local", "to_global")
+    wait: int
+
+    def told(self, hub: Hub, site: str) -> Mapping[str, float]:
+        on = hub.memory.get("taught", torch.zeros(2, dtype=torch.bool))
+        return dict(zip(self.names, on.double().tolist(), strict=True))
+
+    def validated(self, hub: Hub, round: int, mrr: float, views: Mapping[str, float]) -> None:
         now = torch.tensor((mrr, views["global"]), dtype=torch.float64)
         best = hub.memory.get("best", torch.full_like(now, -inf))
         stalled = (now <= best).flip(0)
@@ -100,28 +118,12 @@ class FedLU(FedEP):
         hub.memory["best"] = torch.maximum(now, best)
         hub.memory["taught"] = stalled | hub.memory.get("taught", torch.zeros_like(stalled))
 
-    def dialled(self, hub: Hub, site: str) -> Mapping[str, float]:
-        on = hub.memory.get("taught", torch.zeros(2, dtype=torch.bool))
-        return dict(zip(self.dials, on.double().tolist(), strict=True))
 
-    @property
-    def measures_answer(self) -> bool:
-        return self.aggregate
-
-    @property
-    def keeps_answer(self) -> bool:
-        return self.aggregate
-
-    @property
-    def views(self) -> tuple[str, ...]:
-        return ("global", "hub") if self.aggregate else ("global",)
-
-    def view(self, name: str, site: Site, answer: Update) -> Tables:
-        if name != "hub":
-            return super().view(name, site, answer)
-        laid = site.overlay(site.merged(answer)).companion
-        assert laid is not None
-        return laid
+def _laid(site: Site, answer: Update) -> Tables:
+    """The global table with the hub's answer laid over it."""
+    laid = site.overlay(site.merged(answer)).second
+    assert laid is not None
+    return laid
 
 
 def _still(tables: Tables) -> Tables:

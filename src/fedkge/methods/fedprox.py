@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
 from fedkge.errors import ConfigError
 from fedkge.exchange.rows import Update
-from fedkge.methods.base import METHODS, Site
+from fedkge.methods.base import METHODS, Kept
 from fedkge.methods.fedep import FedEP
+from fedkge.methods.state import Site
 from fedkge.training import BySite, Moments
 
 TINY = 1e-12  #: keeps the norm's slope finite where nothing has moved yet
@@ -27,7 +27,6 @@ class FedProx(FedEP):
     training with it: see docs/methods.md for what was measured, and for why 0.001 is the default here.
     """
 
-    keeps: ClassVar[tuple[str, ...]] = ("anchor",)
     mu: float = 0.001  #: strength of the pull; 0 is FedEP
     squared: bool = True  #: false: the norm itself, as FedLU's paper writes it
 
@@ -35,9 +34,8 @@ class FedProx(FedEP):
         if not self.mu >= 0:
             raise ConfigError(f"mu: expected at least 0, got {self.mu}")
 
-    @property
-    def penalises(self) -> str:
-        return "anchor" if self.mu else ""
+    def kept(self) -> Kept:
+        return Kept("anchor", self.penalty if self.mu else None)
 
     def adopt(self, site: Site, answer: Update) -> None:
         super().adopt(site, answer)

@@ -12,10 +12,13 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from fedkge.aggregation import AGGREGATIONS, Aggregation
+from fedkge.aggregation.bounded import limited
 from fedkge.errors import ConfigError
 from fedkge.exchange.rows import Rows, Update, under
 from fedkge.graphs.graph import Axis
-from fedkge.methods.base import METHODS, Hub, Method, Pair, Site
+from fedkge.methods.base import METHODS, Kept, Method
+from fedkge.methods.state import Hub, Pair, Site
 from fedkge.training import BySite, Moments
 
 TINY = 1e-12  #: keeps the norm's slope finite where nothing has moved yet; the least norm of a row
@@ -34,7 +37,7 @@ class PFedEG(Method):
       i itself. As printed it is a sum, so that what sites have in common counts for more than how alike
       they are, and a site itself for next to nothing; `cosine-mean` is the mean, which is at least `1/e`.
     - `jaccard`, PFedEG*: entities in common over entities of either; for i itself the least of its row.
-      Each site tells the hub how many entities it has.
+      The hub knows how many entities each site has announced.
     - `uniform`: everyone counts the same, as in FedE.
 
     At the site, Eqs. 2, 3 and 10: rows begin the round at K, and `beta ||E - K||` (Frobenius, over the whole
@@ -50,7 +53,6 @@ class PFedEG(Method):
     """
 
     averages: ClassVar[bool] = True
-    keeps: ClassVar[tuple[str, ...]] = ("knowledge",)
     affinity: Literal["cosine", "cosine-mean", "jaccard", "uniform"] = "cosine"  #: whom a site hears how much
     p: float = 0.7  #: weight of what the hub says in a site's knowledge; 0: the site's own rows
     beta: float = 0.003  #: strength of the pull towards the knowledge; 0: none, the paper's _Init
@@ -64,16 +66,17 @@ class PFedEG(Method):
             raise ConfigError(f"beta: expected a finite number of at least 0, got {self.beta}")
 
     @property
-    def penalises(self) -> str:
-        return "knowledge" if self.beta else ""
-
-    @property
     def shares(self) -> tuple[Axis, ...]:
         return (Axis.ENTITY,)
 
-    @property
-    def counts(self) -> bool:
-        return self.affinity == "jaccard"
+    def combining(self, given: Aggregation) -> Aggregation:
+        if not given.averages:
+            known = ", ".join(name for name in AGGREGATIONS if AGGREGATIONS[name].averages)
+            raise ConfigError(
+                f"aggregate.name: pfedeg weighs rows by a rule of its own; expected one of {known}, "
+                f"got {AGGREGATIONS.name_of(given)}"
+            )
+        return given
 
     # At a site
 
@@ -86,37 +89,46 @@ class PFedEG(Method):
         if self.initialise:
             site.write(known)
 
+    def kept(self) -> Kept:
+        return Kept("knowledge", self.penalty if self.beta else None)
+
     def penalty(self, moments: Moments, by_site: BySite) -> Tensor:
         return self.beta * (by_site.sum(moments.gap) + TINY).sqrt()
 
     # At the hub, which keeps the last row that each site sent of each entity
 
-    def combine(self, hub: Hub, uploads: Mapping[str, Update]) -> None:
+    def aggregate(self, hub: Hub, uploads: Mapping[str, Update]) -> None:
         sent = {site: update[Axis.ENTITY] for site, update in uploads.items() if Axis.ENTITY in update}
-        hub.memory = {name: t for name, t in hub.memory.items() if not name.startswith("sent.")}
-        for site, rows in sent.items():
-            at = _take_in(hub, site, rows)
+        for site, rows in limited(sent, hub.aggregation.longest(sent)).items():
+            at = hub.take_in(site, Axis.ENTITY, rows)
             if hub.sparse:
-                hub.memory[f"sent.{site}"] = at
-        heard = torch.tensor([f"rows.{site}" in hub.memory for site in sorted(hub.ids)])
-        hub.memory["affinity"] = normalised(AFFINITIES[self.affinity](hub) * heard)
+                hub.fresh[f"sent.{site}"] = at
+        self._weights(hub)
+
+    def _weights(self, hub: Hub) -> Tensor:
+        """W [s, s], sites in the order of their names; who has not sent rows yet has no weight."""
+        if "affinity" not in hub.fresh:
+            held = hub.last(Axis.ENTITY)
+            heard = torch.tensor([site in held for site in sorted(hub.ids)])
+            hub.fresh["affinity"] = normalised(AFFINITIES[self.affinity](hub) * heard)
+        return hub.fresh["affinity"]
 
     def answer(self, hub: Hub, site: str) -> Update:
         """`mean_W` of the rows that others have sent; if only some came, of those, and how many sent them."""
-        held, known, sent = (under(name, hub.memory) for name in ("rows", "known", "sent"))
+        held, sent = hub.last(Axis.ENTITY), under("sent", hub.fresh)
         if not held:
             return {}
-        ids, like = hub.ids[site][Axis.ENTITY], next(iter(held.values()))
+        ids, (like, _) = hub.ids[site][Axis.ENTITY], next(iter(held.values()))
         total, mass = like.new_zeros(len(ids), like.shape[1]), like.new_zeros(len(ids))
         others = torch.zeros_like(ids)  # that have news of the row
-        weights = hub.memory["affinity"][sorted(hub.ids).index(site)].tolist()
+        weights = self._weights(hub)[sorted(hub.ids).index(site)].tolist()
         for weight, (other, at) in zip(weights, places(hub, site), strict=True):
             if weight == 0 or other not in held:
                 continue
-            there = at.clamp_min(0)
-            has = (at >= 0) & known[other][there]
+            there, (values, known) = at.clamp_min(0), held[other]
+            has = (at >= 0) & known[there]
             share = has * weight
-            total.addcmul_(share[:, None], held[other].index_select(0, there))
+            total.addcmul_(share[:, None], values.index_select(0, there))
             mass += share
             if other != site and (other in sent or not sent):
                 others += has & sent[other][there] if sent else has
@@ -131,7 +143,7 @@ class PFedEG(Method):
         to nothing, where sites have more than a few entities in common.
         """
         sites = sorted(hub.ids)
-        weights = hub.memory["affinity"][sites.index(pair.site)]
+        weights = self._weights(hub)[sites.index(pair.site)]
         own, other = (
             (rounds > 0) * weights[sites.index(site)]
             for site, rounds in ((pair.site, pair.own), (pair.other, pair.others))
@@ -139,21 +151,7 @@ class PFedEG(Method):
         return own / (own + other)
 
     def notes(self, hub: Hub) -> Mapping[str, Tensor]:
-        return {name: hub.memory[name] for name in ("affinity",) if name in hub.memory}
-
-
-def _take_in(hub: Hub, site: str, rows: Rows) -> Tensor:
-    """Replace the hub's copy of some of a site's rows; which [n] of those that it announced they are."""
-    ids = hub.ids[site][Axis.ENTITY]
-    at = torch.searchsorted(ids, rows.ids)
-    now = torch.zeros_like(ids, dtype=torch.bool).index_fill_(0, at, True)
-    if len(rows) < len(ids):
-        before = hub.memory.get(f"rows.{site}", rows.values.new_zeros(len(ids), rows.values.shape[1]))
-        hub.memory[f"rows.{site}"] = before.index_copy(0, at, rows.values)
-    else:
-        hub.memory[f"rows.{site}"] = rows.values
-    hub.memory[f"known.{site}"] = now | hub.memory.get(f"known.{site}", now)
-    return now
+        return {name: hub.fresh[name] for name in ("affinity",) if name in hub.fresh}
 
 
 # Affinities: raw weights [s, s] in float64, sites in the order of their names
@@ -202,14 +200,15 @@ def cosine(hub: Hub, mean: bool) -> Tensor:
         total = torch.zeros((), dtype=torch.float64, device=here.device)
         if not {site, other} <= held.keys():
             return total
-        both = known[site][here] & known[other][there]
+        (own, known), (theirs, known_there) = held[site], held[other]
+        both = known[here] & known_there[there]
         for i, j, counts in zip(here.split(BLOCK), there.split(BLOCK), both.split(BLOCK), strict=True):
-            dot = (held[site].index_select(0, i) * held[other].index_select(0, j)).sum(-1)
+            dot = (own.index_select(0, i) * theirs.index_select(0, j)).sum(-1)
             total += (dot / (norm[site][i] * norm[other][j])).double().exp() @ counts.double()
         return total / both.sum().clamp_min(1) if mean else total
 
-    held, known = under("rows", hub.memory), under("known", hub.memory)
-    norm = {site: rows.norm(dim=-1).clamp_min(TINY) for site, rows in held.items()}
+    held = hub.last(Axis.ENTITY)
+    norm = {site: rows.norm(dim=-1).clamp_min(TINY) for site, (rows, _) in held.items()}
     found = _between(hub, alike)
     return found.fill_diagonal_(exp(-1))
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from fedkge.errors import ConfigError
 from fedkge.exchange.codec import Codec, Float32
 from fedkge.exchange.rows import Update
 from fedkge.exchange.svd import Svd
-from fedkge.methods.base import METHODS, Site
+from fedkge.methods.base import METHODS, Kept
 from fedkge.methods.fedep import FedEP
+from fedkge.methods.state import Site
 from fedkge.training import Factoring
 
 
@@ -25,7 +25,6 @@ class SvdPlus(FedEP):
     whether Eq. 7 is summed over rows or averaged: summed. Rows that nobody else has are trained as ever.
     """
 
-    keeps: ClassVar[tuple[str, ...]] = ("received",)
     rank: int = 5  #: singular values that are kept
     columns: int = 8
     alpha: float = 0.05  #: how much factors are held orthogonal
@@ -40,8 +39,8 @@ class SvdPlus(FedEP):
         for axis in self.shares:
             site.kept[axis]["received"].copy_(site.tables.table(axis))
 
-    def factoring(self) -> Factoring:
-        return Factoring(self.columns, self.alpha)
+    def kept(self) -> Kept:
+        return Kept("received", factoring=Factoring(self.columns, self.alpha))
 
     def coding(self, given: Codec) -> Codec:
         if given != Float32():

@@ -29,7 +29,7 @@ class Tables:
     entities: Tensor  # [n_entities, width]
     relations: Tensor  # [n_relations, width]
     gradients: dict[Axis, Gradient] = field(default_factory=dict)  #: set by who trains the tables
-    companion: Tables | None = None  #: a second model of the same things, trained beside this one
+    second: Tables | None = None  #: another model of the same things, trained together with this one
 
     @classmethod
     def create(
@@ -64,35 +64,35 @@ class Tables:
             self.entities.to(device, dtype, copy=True),
             self.relations.to(device, dtype, copy=True),
         )
-        if self.companion is not None:
-            copy.companion = self.companion.to(device, dtype)
-            if self.companion.relations is self.relations:
-                copy.companion.relations = copy.relations
+        if self.second is not None:
+            copy.second = self.second.to(device, dtype)
+            if self.second.relations is self.relations:
+                copy.second.relations = copy.relations
         return copy
 
-    def copy_(self, other: Tables, beside: bool = True) -> None:
-        """Take over another's rows, and those of its companion."""
+    def copy_(self, other: Tables, second: bool = True) -> None:
+        """Take over another's rows, and with `second` those of its second tables."""
         for axis in Axis:
             self.table(axis).copy_(other.table(axis))
-        if beside and self.companion is not None and other.companion is not None:
-            self.companion.copy_(other.companion)
+        if second and self.second is not None and other.second is not None:
+            self.second.copy_(other.second)
 
     def named(self) -> dict[str, tuple[Axis, Tensor]]:
-        """Every tensor once, the companion's included: `entity`, `relation`, `companion.entity`, ..."""
+        """Every tensor once, the second tables' included: `entity`, `relation`, `second.entity`, ..."""
         tensors = {str(axis): (axis, self.table(axis)) for axis in Axis}
-        if self.companion is not None:
-            for name, (axis, table) in self.companion.named().items():
+        if self.second is not None:
+            for name, (axis, table) in self.second.named().items():
                 if table is not self.table(axis):
-                    tensors[f"companion.{name}"] = axis, table
+                    tensors[f"second.{name}"] = axis, table
         return tensors
 
     def part(self, entities: slice, relations: slice) -> Tables:
         """A view of some rows: one site's share of stacked tables."""
         view = Tables(self.model, self.entities[entities], self.relations[relations])
-        if self.companion is not None:
-            view.companion = self.companion.part(entities, relations)
-            if self.companion.relations is self.relations:
-                view.companion.relations = view.relations
+        if self.second is not None:
+            view.second = self.second.part(entities, relations)
+            if self.second.relations is self.relations:
+                view.second.relations = view.relations
         return view
 
     def rows(self, axis: Axis, ids: Tensor) -> Tensor:

@@ -14,8 +14,6 @@ from typing import Any
 from fedkge.errors import ConfigError, DataError
 from fedkge.privacy.releases import Batches, Release
 
-LEDGER = "ledger.jsonl"  #: its name in a run's folder
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -195,7 +193,9 @@ def _plain(line: bytes) -> dict[str, Any] | None:
 def _entry(plain: dict[str, Any]) -> Entry:
     kinds = {"site": str, "epoch": int, "first": int}
     own = {name: plain.pop(name, None) for name in kinds}
-    triples = plain.pop("triples", None)
+    triples = plain.pop("triples", plain.pop("statements", None))  # as earlier versions called them
+    if plain.get("unit") == "statement":
+        plain["unit"] = "triple"
     plain.pop("time", None)
     for name, kind in kinds.items():
         if not isinstance(own[name], kind):

@@ -7,7 +7,7 @@ from decimal import ROUND_CEILING, Context
 from math import exp, isfinite
 
 from fedkge.privacy.accountants import ACCOUNTANTS
-from fedkge.privacy.accounts import Account
+from fedkge.privacy.costs import Cost
 from fedkge.privacy.delta import caution
 from fedkge.privacy.releases import Everything, Poisson
 
@@ -19,47 +19,47 @@ COVERED = (
 )
 
 
-def headline(account: Account) -> str:
+def headline(cost: Cost) -> str:
     """ε as it must always be printed: with δ, unit, neighbours, accountant and what it is worth."""
     return (
-        f"{account.site}: ε = {number(account.epsilon)} at δ = {account.delta:g} "
-        f"(unit: one confidential {account.unit}; neighbours: {account.neighbours.replace('-', ' ')}; "
-        f"accountant: {ACCOUNTANTS[account.accountant]().about}; guarantee: {account.guarantee})"
+        f"{cost.site}: ε = {number(cost.epsilon)} at δ = {cost.delta:g} "
+        f"(unit: one confidential {cost.unit}; neighbours: {cost.neighbours.replace('-', ' ')}; "
+        f"accountant: {ACCOUNTANTS[cost.accountant]().about}; guarantee: {cost.guarantee})"
     )
 
 
-def explained(accounts: Sequence[Account]) -> list[str]:
+def explained(costs: Sequence[Cost]) -> list[str]:
     """A headline per site, and what these mean: a sentence or two per item, said once for all sites."""
-    proven = [account for account in accounts if account.guarantee == "formal"]
-    said = [headline(account) for account in accounts]
-    said += dict.fromkeys(_why_none(account) for account in accounts if account not in proven)
+    proven = [cost for cost in costs if cost.guarantee == "formal"]
+    said = [headline(cost) for cost in costs]
+    said += dict.fromkeys(_why_none(cost) for cost in costs if cost not in proven)
     return said + _guarantee(proven) if proven else said
 
 
-def _guarantee(accounts: Sequence[Account]) -> list[str]:
-    sites = ", ".join(account.site for account in accounts)
-    near = [caution(account.delta, account.site, account.triples) for account in accounts]
+def _guarantee(costs: Sequence[Cost]) -> list[str]:
+    sites = ", ".join(cost.site for cost in costs)
+    near = [caution(cost.delta, cost.site, cost.triples) for cost in costs]
     return [
         *(f"Warning: {said}." for said in near if said),
-        *_empty(accounts),
+        *_empty(costs),
         f"Protected: each confidential training triple of {sites}, one by one: whether it was in the "
         "graph or not.",
         "Against: whoever sees everything that left training, every table after every step and every upload: "
         "the hub, other sites, and readers of the final embeddings, together and whatever else they know.",
-        _meaning(accounts),
-        _assumptions(accounts),
+        _meaning(costs),
+        _assumptions(costs),
         COVERED,
         "Not protected: unrestricted triples; how many confidential ones there are; that an entity or "
         "relation exists; what follows from unrestricted triples. k triples about one person together "
         "have up to k·ε, and a larger δ. A triple that several sites hold is released by each: add their "
         "ε.",
-        _kept("losses and the last metrics"),
+        _kept(losses=True),
     ]
 
 
-def _empty(accounts: Sequence[Account]) -> list[str]:
+def _empty(costs: Sequence[Cost]) -> list[str]:
     """A warning of sites whose ε is so large that next to nothing follows."""
-    sites = [account.site for account in accounts if most_found(account) > NEARLY_ALL]
+    sites = [cost.site for cost in costs if most_found(cost) > NEARLY_ALL]
     if not sites:
         return []
     return [
@@ -69,10 +69,10 @@ def _empty(accounts: Sequence[Account]) -> list[str]:
     ]
 
 
-def _meaning(accounts: Sequence[Account]) -> str:
+def _meaning(costs: Sequence[Cost]) -> str:
     """What (ε, δ) says of the site that has spent most, and of the others all the more."""
-    worst = max(accounts, key=lambda account: account.epsilon)
-    found, others = most_found(worst), "; at the other sites no more" * (len(accounts) > 1)
+    worst = max(costs, key=lambda cost: cost.epsilon)
+    found, others = most_found(worst), "; at the other sites no more" * (len(costs) > 1)
     factor = "" if found > NEARLY_ALL else f" = {number(exp(worst.epsilon))}"
     said = (
         f"That is: anything that they may see has at most e^ε{factor} times the probability, plus δ, if a "
@@ -87,21 +87,23 @@ def _meaning(accounts: Sequence[Account]) -> str:
     )
 
 
-def _kept(journalled: str) -> str:
+def _kept(losses: bool) -> str:
     """Files of a run's folder, and what is printed, that depend on confidential triples without noise."""
+    journals = "sites/*/journal.jsonl: losses. " if losses else ""
     return (
         "Not protected, and to be kept at the site: what is computed from all its triples exactly, so "
         "that guesses can be checked against it. summary.json: `digest`, a hash of the graph, which confirms "
         "a guess of the one triple that somebody does not know; `structure`, exact degrees and "
-        f"clustering; `metrics`. run.jsonl: {journalled}. sites/*/ranks.safetensors: ranks among what all "
-        "triples leave open. checkpoints/: the digest again. report.html, attack.json, attack.html: made "
+        f"clustering; `metrics`. run.json: the digest again. run.jsonl: the last metrics. {journals}"
+        "sites/*/metrics.json: the site's metrics. sites/*/ranks.safetensors: ranks among what all triples "
+        "leave open. sites/*/kit.checkpoint: the graph itself. report.html, attack.json, attack.html: made "
         "of these and of the graph. Answers of `fedkge evaluate` and `fedkge predict`: they look at the "
         "graph."
     )
 
 
-def _assumptions(accounts: Sequence[Account]) -> str:
-    samplings = {type(release.sampling) for account in accounts for release in account.releases}
+def _assumptions(costs: Sequence[Cost]) -> str:
+    samplings = {type(release.sampling) for cost in costs for release in cost.releases}
     found = [
         "the entities, relations, number of confidential triples and schedule of steps are public",
         "nothing was tuned, stopped or chosen by confidential triples (each further run adds its own ε)",
@@ -117,10 +119,10 @@ def _assumptions(accounts: Sequence[Account]) -> str:
     return "Assuming: " + "; ".join(found) + "."
 
 
-def _why_none(account: Account) -> str:
-    if account.flaws:
+def _why_none(cost: Cost) -> str:
+    if cost.flaws:
         return (
-            f"guarantee: none, because {'; '.join(account.flaws)}. The ε is what the accountant says if this "
+            f"guarantee: none, because {'; '.join(cost.flaws)}. The ε is what the accountant says if this "
             "is left aside; the true one may be far larger, or infinite."
         )
     return "guarantee: none, because something was released without noise."
@@ -140,22 +142,22 @@ def unprotected(mode: str) -> list[str]:
             "depends on them, ε = 0 (unit: one confidential triple; neighbours: zero out one).",
             "Assuming: entities and relations are public, also those that only confidential triples name. "
             "Unrestricted triples are not protected.",
-            _kept("the last metrics"),
+            _kept(losses=False),
         ]
     return [
         f"Nothing has been released yet (privacy.mode is {mode}): the ledger has no entries.",
     ]
 
 
-def most_found(account: Account) -> float:
+def most_found(cost: Cost) -> float:
     """The largest share of members that any test finds, as (ε, δ) bounds it (Kairouz et al., 2015).
 
     found <= min(e^ε · alarms + δ, 1 - e^-ε · (1 - δ - alarms))
     """
-    if not isfinite(account.epsilon) or account.epsilon > 700:
+    if not isfinite(cost.epsilon) or cost.epsilon > 700:
         return 1.0
-    factor, alarms = exp(account.epsilon), FALSE_ALARMS
-    return min(1.0, factor * alarms + account.delta, 1 - (1 - account.delta - alarms) / factor)
+    factor, alarms = exp(cost.epsilon), FALSE_ALARMS
+    return min(1.0, factor * alarms + cost.delta, 1 - (1 - cost.delta - alarms) / factor)
 
 
 def number(value: float) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fedkge.reports.experiments import Experiment, Spread
+from fedkge.reports.experiments import Group, Spread
 from fedkge.reports.options import SEED, chosen, same
 from fedkge.reports.run import ALONE, Run
 
 
-def alone(experiment: Experiment, others: Sequence[Experiment]) -> Experiment | None:
+def alone(experiment: Group, others: Sequence[Group]) -> Group | None:
     """What to compare with: every site alone, same data and model, and of these the one most alike."""
     if experiment.approach == ALONE:
         return None
@@ -24,7 +24,7 @@ def alone(experiment: Experiment, others: Sequence[Experiment]) -> Experiment | 
     ]
     seeds = {run.seed for run in experiment.runs}
 
-    def unlike(other: Experiment) -> tuple[int, bool]:
+    def unlike(other: Group) -> tuple[int, bool]:
         return _differences(own, other.first), seeds.isdisjoint(run.seed for run in other.runs)
 
     return min(fit, key=unlike, default=None)
@@ -52,7 +52,7 @@ class Versus(NamedTuple):
         return [site for site, gain in self.sites.items() if gain < 0]
 
 
-def versus(experiment: Experiment, base: Experiment | None) -> Versus | None:
+def versus(experiment: Group, base: Group | None) -> Versus | None:
     """How much each site gains or loses by joining; None where that is not known."""
     if base is None:
         return None

@@ -9,7 +9,7 @@ from math import isfinite, isnan, nan
 from typing import TypeAlias
 
 from fedkge.reports.canvas import Canvas
-from fedkge.reports.experiments import Experiment
+from fedkge.reports.experiments import Group
 from fedkge.reports.figure import Figure, Trace, finite, named_axis, text
 from fedkge.reports.lines import Line, Point, Scale, coloured, line_figure, small_figure
 from fedkge.reports.markup import Column, table, words
@@ -23,7 +23,7 @@ ROUNDS = {"title": {"text": "round"}, "rangemode": "tozero"}
 Course: TypeAlias = Mapping[int, Between]  # round -> a note
 
 
-def between_sites(page: Canvas, groups: Sequence[Experiment]) -> str:
+def between_sites(page: Canvas, groups: Sequence[Group]) -> str:
     """Every note of every experiment; of several seeds the first's."""
     parts = []
     for group in groups:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from fedkge.reports.baseline import alone, versus
 from fedkge.reports.details import size_rows, time_row
-from fedkge.reports.experiments import Experiment, foremost
+from fedkge.reports.experiments import Group, foremost
 from fedkge.reports.findings import outcome
 from fedkge.reports.markup import NOTHING, count, difference, seconds, share, size
 from fedkge.reports.run import Run, asked, side_note
@@ -17,7 +17,7 @@ CARDS = 6  #: experiments that get a card
 Card: TypeAlias = tuple[str, str, str]  #: what, value, note; all HTML
 
 
-def cards(groups: Sequence[Experiment]) -> str:
+def cards(groups: Sequence[Group]) -> str:
     """Experiments beside each other, or one in a few numbers."""
     several = len(groups) > 1
     shown = [_compared(g, groups) for g in foremost(groups, CARDS)] if several else _own(groups[0])
@@ -28,7 +28,7 @@ def cards(groups: Sequence[Experiment]) -> str:
     return f'<dl class="cards">{items}</dl>'
 
 
-def _compared(group: Experiment, groups: Sequence[Experiment]) -> Card:
+def _compared(group: Group, groups: Sequence[Group]) -> Card:
     found, gains = group.test(), versus(group, alone(group, groups))
     note = f"test MRR{side_note(group.runs)}" if found else "not ended"
     if found and found.std is not None:
@@ -39,7 +39,7 @@ def _compared(group: Experiment, groups: Sequence[Experiment]) -> Card:
     return swatch + escape(group.label), NOTHING if found is None else share(found.mean), note
 
 
-def _own(group: Experiment) -> list[Card]:
+def _own(group: Group) -> list[Card]:
     shown = []
     for metric, title, note in (
         ("mrr", "Test MRR", f"filtered, {asked(group.runs)}"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedkge.reports.averages import WEIGHTED, losses, mean_curve, over_bytes, point, validation
-from fedkge.reports.experiments import Experiment
+from fedkge.reports.experiments import Group
 from fedkge.reports.figure import Figure, bytes_axis
 from fedkge.reports.lines import Line, Scale, line_figure, small_figure
 from fedkge.reports.run import Run
@@ -33,7 +33,7 @@ def own_bytes_figures(run: Run) -> list[Figure]:
     return figures
 
 
-def bytes_figures(groups: Sequence[Experiment]) -> list[Figure]:
+def bytes_figures(groups: Sequence[Group]) -> list[Figure]:
     """Validation MRR over bytes, both directions and each; who sends nothing is a level to compare with."""
     figures = []
     for kind, words in DIRECTIONS.items():
@@ -49,7 +49,7 @@ def bytes_figures(groups: Sequence[Experiment]) -> list[Figure]:
     return figures
 
 
-def _line(group: Experiment, kind: str, most: float) -> Line:
+def _line(group: Group, kind: str, most: float) -> Line:
     means = [mean_curve(*validation(run)) for run in group.runs]
     if any(run.traffic.bytes for run in group.runs):
         sent = [run.sent(kind) for run in group.runs]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedkge.reports.averages import WEIGHTED, losses, mean_curve, over_seeds, points, reach, validation
-from fedkge.reports.experiments import Experiment
+from fedkge.reports.experiments import Group
 from fedkge.reports.figure import Figure
 from fedkge.reports.lines import Line, Point, Scale, coloured, line_figure, small_figure
 from fedkge.reports.run import Curve, Curves, Run, side_note
@@ -19,18 +19,18 @@ BY_ROUND = "round %{x}: %{y:.4f}"
 MRR = Scale(ROUNDS, {"title": {"text": "filtered MRR"}}, BY_ROUND)
 
 
-def loss_figures(groups: Sequence[Experiment]) -> list[Figure]:
+def loss_figures(groups: Sequence[Group]) -> list[Figure]:
     """Training loss over rounds: all in one plot, then site by site when experiments are compared."""
     scale = Scale(ROUNDS, {"title": {"text": "loss"}}, BY_ROUND)
     return _over_rounds(groups, losses, lambda run: {}, "Training loss", "mean over sites", scale)
 
 
-def validation_figures(groups: Sequence[Experiment]) -> list[Figure]:
+def validation_figures(groups: Sequence[Group]) -> list[Figure]:
     """Validation MRR over rounds; the round whose tables were kept has a star."""
     return _over_rounds(groups, validation, lambda run: run.kept, _validated(groups), WEIGHTED, MRR)
 
 
-def view_figure(groups: Sequence[Experiment]) -> Figure | None:
+def view_figure(groups: Sequence[Group]) -> Figure | None:
     """Validation MRR of every table that a method validates; the round at which each was kept has a star."""
     lines = []
     for group in groups:
@@ -51,12 +51,12 @@ def _view(run: Run, view: str) -> dict[int, float]:
     return {n: mrr for n, mrr in found.items() if mrr is not None}
 
 
-def _validated(groups: Sequence[Experiment]) -> str:
+def _validated(groups: Sequence[Group]) -> str:
     return f"Validation MRR{side_note(run for group in groups for run in group.runs)}"
 
 
 def _over_rounds(
-    groups: Sequence[Experiment],
+    groups: Sequence[Group],
     curves: Callable[[Run], tuple[Curves, Mapping[str, float]]],
     kept: Callable[[Run], Mapping[str, int]],
     title: str,

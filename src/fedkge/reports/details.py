@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from fedkge.reports.experiments import Experiment
+from fedkge.reports.experiments import Group
 from fedkge.reports.options import KEEP, SEED, chosen, flat, valued
 from fedkge.reports.run import ALONE, Run
 
@@ -117,7 +117,7 @@ def _short(value: float) -> float:
     return int(value) if value == int(value) else round(value, 2)
 
 
-def budget_rows(groups: Sequence[Experiment]) -> list[Row]:
+def budget_rows(groups: Sequence[Group]) -> list[Row]:
     """The budget of each experiment; `differs` says that they disagree, those that have a choice."""
     rows = side_by_side(groups, budget)
     for row in rows:
@@ -126,17 +126,17 @@ def budget_rows(groups: Sequence[Experiment]) -> list[Row]:
     return rows
 
 
-def config_rows(groups: Sequence[Experiment]) -> list[Row]:
+def config_rows(groups: Sequence[Group]) -> list[Row]:
     """One row per option, in the order of the files; `differs` says that experiments disagree."""
     return side_by_side(groups, lambda run: flat(run.config))
 
 
-def environment_rows(groups: Sequence[Experiment]) -> list[Row]:
+def environment_rows(groups: Sequence[Group]) -> list[Row]:
     """What each experiment ran on."""
     return side_by_side(groups, lambda run: flat(run.environment))
 
 
-def side_by_side(groups: Sequence[Experiment], of: Callable[[Run], Mapping[str, Any]]) -> list[Row]:
+def side_by_side(groups: Sequence[Group], of: Callable[[Run], Mapping[str, Any]]) -> list[Row]:
     """A column per experiment; what differs between its seeds is listed in one cell."""
     tables = [[of(run) for run in group.runs] for group in groups]
     keys = dict.fromkeys(key for tables_ in tables for table in tables_ for key in table)

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
-from fedkge.reports.experiments import Experiment
+from fedkge.reports.experiments import Group
 from fedkge.reports.run import Curve, Run
 
 Dial: TypeAlias = Mapping[str, Mapping[int, float]]  # site -> validated round -> told from then on
 
 
-def dial_rows(groups: Sequence[Experiment]) -> list[dict[str, str | int]]:
+def dial_rows(groups: Sequence[Group]) -> list[dict[str, str | int]]:
     """A row per run whose method has such numbers: what became of each."""
     return [
         {"run": group.label, "seed": run.seed, **{name: _at_sites(dial) for name, dial in dials(run).items()}}

@@ -30,7 +30,7 @@ def spread(values: Iterable[float | None]) -> Spread | None:
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Group:
     """One or more runs that differ in their seed alone."""
 
     label: str
@@ -73,7 +73,7 @@ class Experiment:
 COLOURS = 8  #: of the page, for everything but alone and pooled
 
 
-def experiments(runs: Sequence[Run]) -> list[Experiment]:
+def experiments(runs: Sequence[Run]) -> list[Group]:
     """Runs by experiment: alone first, pooled last, others as given; a seed given again begins another."""
     groups: dict[tuple[str, int], list[Run]] = {}
     times: Counter[tuple[str, int]] = Counter()
@@ -87,8 +87,7 @@ def experiments(runs: Sequence[Run]) -> list[Experiment]:
     of = sorted(groups.values(), key=lambda group: _rank(group[0].approach))
     colours = _colours([group[0].approach for group in of])
     return [
-        Experiment(label, group, *colour)
-        for label, group, colour in zip(_labels(of), of, colours, strict=True)
+        Group(label, group, *colour) for label, group, colour in zip(_labels(of), of, colours, strict=True)
     ]
 
 
@@ -124,12 +123,12 @@ def _colours(approaches: Sequence[str]) -> list[tuple[str, int]]:
     return found
 
 
-def foremost(groups: Sequence[Experiment], most: int) -> list[Experiment]:
+def foremost(groups: Sequence[Group], most: int) -> list[Group]:
     """All, or of too many to draw alone, pooled, and the best of the rest; in their order."""
     if len(groups) <= most:
         return list(groups)
 
-    def merit(group: Experiment) -> tuple[bool, float]:
+    def merit(group: Group) -> tuple[bool, float]:
         found = group.test()
         return group.approach in (ALONE, POOLED), found.mean if found else -1.0
 

@@ -8,7 +8,7 @@ from math import isfinite
 
 from fedkge.reports.baseline import Versus, alone, versus
 from fedkge.reports.details import AFTER, SHARE, TRAINED, Row, budget_rows
-from fedkge.reports.experiments import Experiment
+from fedkge.reports.experiments import Group
 from fedkge.reports.markup import difference, share, sites, size
 from fedkge.reports.options import valued
 from fedkge.reports.paired import BETTER, WORSE, Differences
@@ -24,7 +24,7 @@ FEDERATED = "Graphs stay at their sites; rows of embeddings for what sites share
 NAMED = 6  #: sites that are named in a sentence
 
 
-def finding(groups: Sequence[Experiment]) -> str:
+def finding(groups: Sequence[Group]) -> str:
     """The one thing to remember, as HTML."""
     ended = [group for group in groups if group.test() is not None]
     if not ended:
@@ -43,7 +43,7 @@ def finding(groups: Sequence[Experiment]) -> str:
     return " ".join(sentences)
 
 
-def _value(group: Experiment) -> str:
+def _value(group: Group) -> str:
     found = group.test()
     if found is None:
         return "not known"
@@ -51,11 +51,11 @@ def _value(group: Experiment) -> str:
     return f"<strong>{share(found.mean)}</strong>{std}"
 
 
-def _best(groups: Sequence[Experiment]) -> Experiment:
+def _best(groups: Sequence[Group]) -> Group:
     return max(groups, key=lambda group: found.mean if (found := group.test()) else -1.0)
 
 
-def _apart(ended: Sequence[Experiment], groups: Sequence[Experiment]) -> str:
+def _apart(ended: Sequence[Group], groups: Sequence[Group]) -> str:
     """The best experiment that leaves every graph where it is."""
     best = _best(ended)
     label = f"<strong>{escape(best.label)}</strong>"
@@ -65,13 +65,13 @@ def _apart(ended: Sequence[Experiment], groups: Sequence[Experiment]) -> str:
     return f"{text}{_against(best, groups)}"
 
 
-def _reference(pooled: Sequence[Experiment], groups: Sequence[Experiment]) -> str:
+def _reference(pooled: Sequence[Group], groups: Sequence[Group]) -> str:
     best = _best(pooled)
     text = f"Pooling all graphs in one place ({escape(best.label)}, not private) gives {_value(best)}"
     return f"{text}{_against(best, groups)}"
 
 
-def _against(group: Experiment, groups: Sequence[Experiment]) -> str:
+def _against(group: Group, groups: Sequence[Group]) -> str:
     found = versus(group, alone(group, groups))
     if found is None:
         return "."
@@ -86,7 +86,7 @@ def outcome(found: Versus) -> str:
     return f"{len(found.winners)} of {sites(n)} gain, {losers} lose{'s' * (losers == 1)} by joining"
 
 
-def joining(groups: Sequence[Experiment], beyond: Mapping[str, Differences] | None = None) -> str:
+def joining(groups: Sequence[Group], beyond: Mapping[str, Differences] | None = None) -> str:
     """A sentence per experiment about sites that do worse than alone, and one on chance; as HTML.
 
     `beyond` has the differences of sites by label, as `against_alone` gives them.
@@ -118,12 +118,12 @@ def significance(found: Differences) -> str:
     return f" Beyond chance: {better or 'none'} {BETTER} than alone, {len(worse) or 'none'} {WORSE}{named}."
 
 
-def notices(groups: Sequence[Experiment]) -> str:
+def notices(groups: Sequence[Group]) -> str:
     """What is wrong with taking the page at face value."""
     return "".join(f'<p class="notice" role="note">{escape(text)}</p>' for text in doubts(groups))
 
 
-def doubts(groups: Sequence[Experiment]) -> list[str]:
+def doubts(groups: Sequence[Group]) -> list[str]:
     """The same as sentences."""
     texts = [text for group in groups for text in _own_notices(group)]
     runs = [run for group in groups for run in group.runs]
@@ -151,7 +151,7 @@ def doubts(groups: Sequence[Experiment]) -> list[str]:
     return texts
 
 
-def _differing(groups: Sequence[Experiment]) -> list[Row]:
+def _differing(groups: Sequence[Group]) -> list[Row]:
     """Budgets that are not the same; that validation ends one run before another is no such difference."""
     rows = {row["option"]: row for row in budget_rows(groups) if row["differs"] and row["option"] != AFTER}
     shares = {rows[SHARE][group.label] for group in groups} if SHARE in rows else set()
@@ -164,7 +164,7 @@ def _rising(run: Run) -> bool:
     return max(run.kept.values(), default=0) == run.last_round == run.config["rounds"]
 
 
-def _went_before(group: Experiment) -> str:
+def _went_before(group: Group) -> str:
     before = [run.before for run in group.runs if run.before]
     spent = " or ".join(dict.fromkeys(one.spent for one in before))
     sent = max(one.sent for one in before)
@@ -174,7 +174,7 @@ def _went_before(group: Experiment) -> str:
     )
 
 
-def _own_notices(group: Experiment) -> list[str]:
+def _own_notices(group: Group) -> list[str]:
     texts = []
     for run in group.runs:
         name = group.label if len(group.runs) == 1 else f"{group.label}, seed {run.seed},"
@@ -201,12 +201,12 @@ def _own_notices(group: Experiment) -> list[str]:
     return texts
 
 
-def _distinct(row: dict[str, object], groups: Sequence[Experiment]) -> str:
+def _distinct(row: dict[str, object], groups: Sequence[Group]) -> str:
     values = list(dict.fromkeys(valued(row[group.label]) for group in groups))
     return ", ".join(values[:NAMED]) + ", …" * (len(values) > NAMED)
 
 
-def _digests_differ(groups: Sequence[Experiment]) -> bool:
+def _digests_differ(groups: Sequence[Group]) -> bool:
     """Whether a site's graph is another one elsewhere; marks that a share decides are drawn by the seed."""
     found: dict[tuple[str, int | None], set[str]] = {}
     for group in groups:
@@ -225,7 +225,7 @@ def _meaning(run: Run) -> str:
     return f"Sites begin with the tables of {run.before.approach}, whose terms hold here too. Then: {text}"
 
 
-def terms(groups: Sequence[Experiment]) -> str:
+def terms(groups: Sequence[Group]) -> str:
     """What the methods on this page mean for those whose data it is."""
     known = {group.approach: _meaning(group.first) for group in groups}
     alike: dict[str, list[str]] = {}

@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from fedkge.reports.details import BUDGET, Row
-from fedkge.reports.experiments import Experiment, Spread, experiments
+from fedkge.reports.experiments import Group, Spread, experiments
 from fedkge.reports.options import SEED, chosen, flat, same, spoken
 from fedkge.reports.run import Run
 from fedkge.reports.tables import told
@@ -28,7 +28,7 @@ METRICS = {"hits@10": "Hits@10", "mrr": "MRR"}
 class Choice:
     """One way to treat confidential triples: what it promises, and what it reaches."""
 
-    experiment: Experiment
+    experiment: Group
 
     @property
     def mode(self) -> str:
@@ -51,16 +51,14 @@ class Choice:
         return f"{LEVELS[self.mode]} ({self.mode})" if self.mode in LEVELS else self.mode
 
     @cached_property
-    def accounts(self) -> list[Mapping[str, Any]]:
+    def costs(self) -> list[Mapping[str, Any]]:
         """Of every site and seed, as summaries have them; none where nothing is protected by noise."""
-        return [
-            account for run in self.experiment.ended for account in (run.summary or {}).get("privacy", [])
-        ]
+        return [cost for run in self.experiment.ended for cost in (run.summary or {}).get("privacy", [])]
 
     @property
     def worst(self) -> Mapping[str, Any] | None:
-        """The account of the site, and seed, that spent most."""
-        return max(self.accounts, key=lambda account: float(account["epsilon"]), default=None)
+        """The cost of the site, and seed, that spent most."""
+        return max(self.costs, key=lambda cost: float(cost["epsilon"]), default=None)
 
     @property
     def epsilon(self) -> float | None:
@@ -71,19 +69,19 @@ class Choice:
 
     @property
     def delta(self) -> float | None:
-        return max((float(account["delta"]) for account in self.accounts), default=None)
+        return max((float(cost["delta"]) for cost in self.costs), default=None)
 
     @property
     def guarantee(self) -> str | None:
         """As good as at its worst site; None: not known."""
         if self.mode in LEVELS:
             return "none" if self.mode == OFF else "formal"
-        kinds = {str(account["guarantee"]) for account in self.accounts}
+        kinds = {str(cost["guarantee"]) for cost in self.costs}
         return ("none" if "none" in kinds else ", ".join(sorted(kinds))) if kinds else None
 
     @property
     def accountant(self) -> str | None:
-        return ", ".join(dict.fromkeys(str(account["accountant"]) for account in self.accounts)) or None
+        return ", ".join(dict.fromkeys(str(cost["accountant"]) for cost in self.costs)) or None
 
     def test(self, metric: str) -> Spread:
         found = self.experiment.test(metric)
@@ -151,7 +149,7 @@ class Frontier:
         return found
 
 
-def frontiers(groups: Sequence[Experiment]) -> list[Frontier]:
+def frontiers(groups: Sequence[Group]) -> list[Frontier]:
     """Experiments that have ended, put beside each other where one of several has noise."""
     alike: dict[str, list[Choice]] = {}
     for group in groups:
@@ -163,7 +161,7 @@ def frontiers(groups: Sequence[Experiment]) -> list[Frontier]:
     return [Frontier(label, choices) for label, choices in zip(labels, found, strict=True)]
 
 
-def unplaced(groups: Sequence[Experiment], found: Sequence[Frontier]) -> list[Experiment]:
+def unplaced(groups: Sequence[Group], found: Sequence[Frontier]) -> list[Group]:
     """Experiments with noise that have ended and are on no frontier: none else is like them."""
     placed = [choice.experiment for frontier in found for choice in frontier.choices]
     return [group for group in groups if Choice(group).noisy and group.ended and group not in placed]
@@ -196,7 +194,7 @@ def rows_of(frontier: Frontier) -> list[Row]:
     return rows
 
 
-def _fixed(group: Experiment) -> dict[str, Any]:
+def _fixed(group: Group) -> dict[str, Any]:
     """What is the same on all of a frontier; marks are looked at by themselves."""
     free = LEARNING | {SEED}
     options = chosen(group.first)

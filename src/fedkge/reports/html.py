@@ -12,7 +12,7 @@ import fedkge
 from fedkge.errors import DataError, MissingPackage
 from fedkge.reports.canvas import Canvas
 from fedkge.reports.cards import cards
-from fedkge.reports.experiments import Experiment, experiments
+from fedkge.reports.experiments import Group, experiments
 from fedkge.reports.findings import finding, notices
 from fedkge.reports.page import POLICY, STYLE
 from fedkge.reports.run import Run
@@ -116,7 +116,7 @@ def _plotly() -> str:
     return source.replace("</script", "<\\/script")
 
 
-def _title(groups: Sequence[Experiment]) -> str:
+def _title(groups: Sequence[Group]) -> str:
     datasets = " and ".join(dict.fromkeys(Path(group.first.dataset).name for group in groups))
     if len(groups) == 1:
         return f"{groups[0].approach} with {groups[0].first.model} on {datasets}"
@@ -126,7 +126,7 @@ def _title(groups: Sequence[Experiment]) -> str:
     return f"{len(methods)} methods on {datasets}"
 
 
-def _subtitle(groups: Sequence[Experiment]) -> str:
+def _subtitle(groups: Sequence[Group]) -> str:
     runs = [run for group in groups for run in group.runs]
     sites = len({site for run in runs for site in run.sites})
     models = ", ".join(dict.fromkeys(run.model for run in runs))

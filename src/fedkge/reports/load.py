@@ -11,9 +11,9 @@ from typing import Any
 
 from fedkge.config import read_toml
 from fedkge.errors import ConfigError, DataError
+from fedkge.reports.journals import RUN, events
 from fedkge.reports.run import SIDES, Run
 from fedkge.reports.story import Story
-from fedkge.runtimes.journal import read_journal
 
 CONFIG = "config.toml"  #: what makes a folder a run
 
@@ -60,9 +60,9 @@ def load_run(path: Path) -> Run:
     if not (path / CONFIG).is_file():
         raise DataError(f"{path}: not a run folder; expected one with config.toml, as `fedkge run` makes")
     config, summary = _config(path / CONFIG), _summary(path / "summary.json")
-    journal = path / "run.jsonl"
+    journal = path / RUN
     story = Story()
-    for event in read_journal(journal):
+    for event in events(path):
         try:
             story.tell(event)
         except (KeyError, TypeError, ValueError, AttributeError) as error:

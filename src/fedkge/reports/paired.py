@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fedkge.reports.baseline import alone
 from fedkge.reports.details import Row
-from fedkge.reports.experiments import Experiment
+from fedkge.reports.experiments import Group
 from fedkge.reports.run import Run
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ class Difference(NamedTuple):
 Differences: TypeAlias = Mapping[str, Difference]  #: by site
 
 
-def against_alone(groups: Sequence[Experiment]) -> dict[str, Differences]:
+def against_alone(groups: Sequence[Group]) -> dict[str, Differences]:
     """By the experiment's label: every site beside itself alone."""
     return {group.label: differences(group, alone(group, groups)) for group in groups}
 
 
-def differences(experiment: Experiment, base: Experiment | None) -> Differences:
+def differences(experiment: Group, base: Group | None) -> Differences:
     """Each site's difference in test MRR from `base`, over the questions that the experiment is judged by.
 
     Left out are sites whose graphs differ, and runs that have kept no ranks. Of several seeds, every question
@@ -77,7 +77,7 @@ def _path(run: Run, site: str) -> Path:
     return run.path / "sites" / site / RANKS
 
 
-def unknown(groups: Sequence[Experiment]) -> str:
+def unknown(groups: Sequence[Group]) -> str:
     """What is missing where runs cannot be compared question by question; nothing where all can."""
     compared = [(group, base) for group in groups if (base := alone(group, groups))]
     runs = {run.path: run for pair in compared for group in pair for run in group.ended}

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedkge.reports.baseline import alone, versus
 from fedkge.reports.details import Row, size_rows
-from fedkge.reports.experiments import Experiment
+from fedkge.reports.experiments import Group
 from fedkge.reports.figure import Figure, Trace, finite, named_axis, text
 from fedkge.reports.paired import Difference, Differences
 from fedkge.reports.run import Run, side_note
@@ -17,7 +17,7 @@ NUMBERS = 16  #: bars that have room for their numbers
 CELLS = 60  #: sites on each side of the overlap
 
 
-def site_figure(groups: Sequence[Experiment]) -> Figure | None:
+def site_figure(groups: Sequence[Group]) -> Figure | None:
     """Test MRR of each site, experiments side by side; a distribution when sites are too many for bars."""
     ended = [group for group in groups if group.ended]
     sites = list(dict.fromkeys(site for group in ended for site in group.sites))
@@ -40,9 +40,7 @@ def site_figure(groups: Sequence[Experiment]) -> Figure | None:
     return Figure(f"Test MRR by site{judged}", label, traces, layout, 400, tools=True)
 
 
-def gain_figure(
-    groups: Sequence[Experiment], beyond: Mapping[str, Differences] | None = None
-) -> Figure | None:
+def gain_figure(groups: Sequence[Group], beyond: Mapping[str, Differences] | None = None) -> Figure | None:
     """How much better or worse each site is than alone: what joining brings it, and how sure that is."""
     found = [(group, versus(group, alone(group, groups))) for group in groups]
     compared = [(group, gains) for group, gains in found if gains is not None]
@@ -78,9 +76,7 @@ def _whiskers(found: Sequence[Difference | None]) -> dict[str, Any]:
     }
 
 
-def _bars(
-    group: Experiment, sites: Sequence[str], values: Sequence[float | None], form: str = ".4f"
-) -> Trace:
+def _bars(group: Group, sites: Sequence[str], values: Sequence[float | None], form: str = ".4f") -> Trace:
     """A bar per site, or points beside a box when sites are too many."""
     full = [text(site, 200) for site in sites]
     common: Trace = {"name": text(group.label), "y": values, "customdata": full}
@@ -93,7 +89,7 @@ def _bars(
     return {**common, "type": "bar", "x": list(range(len(sites))), "hovertemplate": hover}
 
 
-def _bar_layout(groups: Sequence[Experiment], sites: Sequence[str]) -> dict[str, Any]:
+def _bar_layout(groups: Sequence[Group], sites: Sequence[str]) -> dict[str, Any]:
     layout: dict[str, Any] = {"showlegend": len(groups) > 1}
     if len(sites) <= BARS:
         layout |= {"xaxis": named_axis(sites), "barmode": "group", "bargap": 0.3, "bargroupgap": 0.06}

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
 from fedkge.config import build
 from fedkge.errors import ConfigError, DataError, MissingPackage
+from fedkge.nodes.ledgers import ledger_at, run_entries, run_ledgers
 from fedkge.privacy import (
     ACCOUNTANTS,
-    LEDGER,
-    Account,
+    Cost,
     Entry,
     Privacy,
-    accounts,
+    costs,
     explained,
     over_epochs,
     unprotected,
     whole_ledger,
 )
-from fedkge.privacy.accounts import accountant_for
+from fedkge.privacy.costs import accountant_for
 from fedkge.privacy.words import number
 from fedkge.reports.canvas import Canvas
 from fedkge.reports.figure import Figure
@@ -46,20 +45,20 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Spent:
-    """A run's releases and what they cost; no accounts when nothing was released."""
+    """A run's releases and what they cost; no costs when nothing was released."""
 
     mode: str
     entries: Sequence[Entry]
-    accounts: Sequence[Account]
+    costs: Sequence[Cost]
 
     @property
     def words(self) -> list[str]:
         """Whose data is protected against whom."""
-        return explained(self.accounts) if self.accounts else unprotected(self.mode)
+        return explained(self.costs) if self.costs else unprotected(self.mode)
 
-    def curve(self, account: Account) -> dict[int, float]:
+    def curve(self, cost: Cost) -> dict[int, float]:
         """Epoch -> ε."""
-        return over_epochs(self.entries, account.site, account.delta, ACCOUNTANTS[account.accountant]())
+        return over_epochs(self.entries, cost.site, cost.delta, ACCOUNTANTS[cost.accountant]())
 
 
 def spent(run: Run, delta: float | None = None, accountant: str | None = None) -> Spent:
@@ -69,39 +68,43 @@ def spent(run: Run, delta: float | None = None, accountant: str | None = None) -
         given = build(Privacy, run.config.get("privacy", {}), "privacy")
     except ConfigError as error:
         raise DataError(f"{config}: {error}") from None
-    entries = _entries(run, given.noisy)
+    entries = _entries(run)
+    if given.noisy and not entries and any(done.losses for done in run.rounds.values()):
+        raise DataError(
+            f"{run.path}: no ledger has a release, while run.jsonl has rounds that made some: what was spent "
+            "is not known; restore the ledgers of its sites, as it cannot be forgotten"
+        )
     if not entries:
         return Spent(given.mode, entries, [])
     delta = given.delta if delta is None else delta
     if delta is None:
         raise DataError(f"{config}: privacy.delta is missing; which δ is ε meant at? give --delta")
-    return Spent(given.mode, entries, accounts(entries, delta, accountant or given.accountant))
+    return Spent(given.mode, entries, costs(entries, delta, accountant or given.accountant))
 
 
-def _entries(run: Run, noisy: bool) -> Sequence[Entry]:
-    """A run's ledger, which must have what its summary, else its checkpoint, else its journal know of."""
-    known = run.summary if "ledger" in (run.summary or {}) else _checkpoint(run)
-    ledger = whole_ledger(run.path / LEDGER, known)
-    if noisy and "ledger" not in (known or {}) and any(done.losses for done in run.rounds.values()):
-        ledger.check_begun(run.path / "run.jsonl")
-    return ledger.entries
+def _entries(run: Run) -> Sequence[Entry]:
+    """The ledgers of a run's nodes, which must have what their folders, and the summary, know of."""
+    if "ledger" in (run.summary or {}):  # of an earlier version: one for all
+        whole_ledger(ledger_at(run.path), run.summary)
+    entries = run_entries(run.path)
+    for cost in (run.summary or {}).get("privacy", []):
+        site, made = cost["site"], sum(e.release.count for e in entries if e.site == cost["site"])
+        if made < cost["releases"]:
+            raise DataError(
+                f"{run.path}: {made:,} of the {cost['releases']:,} releases that site {site!r} has made "
+                "are in its ledgers; restore them, as what was spent cannot be forgotten"
+            )
+    return entries
 
 
-def _checkpoint(run: Run) -> Mapping[str, Any] | None:
-    from fedkge.runtimes.federated import CHECKPOINT
-    from fedkge.runtimes.folder import RunFolder
-
-    return RunFolder.open(run.path).checkpoint_state(CHECKPOINT)
-
-
-def together(runs: Sequence[Spent]) -> list[Account]:
+def together(runs: Sequence[Spent]) -> list[Cost]:
     """What several runs on the same confidential triples cost: sites of one name are one site.
 
     They are counted by one accountant and at one δ, as `alike` has them.
     """
-    account = next(account for run in runs for account in run.accounts)
+    cost = next(cost for run in runs for cost in run.costs)
     entries = [entry for run in runs for entry in run.entries]
-    return accounts(entries, account.delta, account.accountant)
+    return costs(entries, cost.delta, cost.accountant)
 
 
 def alike(runs: Sequence[Run], found: Sequence[Spent]) -> tuple[list[Spent], str | None]:
@@ -109,9 +112,9 @@ def alike(runs: Sequence[Run], found: Sequence[Spent]) -> tuple[list[Spent], str
 
     Otherwise a sum could be below its parts.
     """
-    each = [account for one in found for account in one.accounts]
-    names = list(dict.fromkeys(account.accountant for account in each))
-    deltas = sorted({account.delta for account in each})
+    each = [cost for one in found for cost in one.costs]
+    names = list(dict.fromkeys(cost.accountant for cost in each))
+    deltas = sorted({cost.delta for cost in each})
     if len(names) == len(deltas) == 1:
         return list(found), None
     by, most = names[0], deltas[-1]
@@ -150,27 +153,27 @@ def not_together(runs: Sequence[Run], found: Sequence[Spent]) -> str | None:
 
 def epsilon_figure(found: Spent) -> Figure:
     """ε over epochs, a line per site."""
-    most = sorted(found.accounts, key=lambda account: -account.epsilon)[:LINES]
+    most = sorted(found.costs, key=lambda cost: -cost.epsilon)[:LINES]
     lines = []
-    for i, account in enumerate(account for account in found.accounts if account in most):
-        points = [Point(epoch, epsilon) for epoch, epsilon in found.curve(account).items()]
-        lines.append(Line(account.site, points, *coloured(i)))
+    for i, cost in enumerate(cost for cost in found.costs if cost in most):
+        points = [Point(epoch, epsilon) for epoch, epsilon in found.curve(cost).items()]
+        lines.append(Line(cost.site, points, *coloured(i)))
     scale = Scale(
         {"title": {"text": "epoch"}, "rangemode": "tozero"},
         {"title": {"text": f"ε at δ = {most[0].delta:g}"}},
         "epoch %{x}: ε = %{y:.3f}",
     )
-    title = "ε over epochs" + (", of the sites that have spent most" * (len(found.accounts) > LINES))
+    title = "ε over epochs" + (", of the sites that have spent most" * (len(found.costs) > LINES))
     return line_figure(title, f"{title}: what each site has spent by the end of an epoch.", lines, scale)
 
 
 def privacy_part(page: Canvas, found: Spent) -> str:
     """One run: the plot, the table, and what they mean."""
     said = "".join(f"<p>{escape(sentence)}</p>" for sentence in found.words)
-    if not found.accounts:
+    if not found.costs:
         return said
     caption = "What each site has spent: every release that was recorded, used or not."
-    rows = [account.plain() for account in found.accounts]
+    rows = [cost.plain() for cost in found.costs]
     return page.place(epsilon_figure(found)) + table(rows, COLUMNS, caption) + said
 
 
@@ -178,7 +181,7 @@ def privacy(page: Canvas, runs: Sequence[Run]) -> str:
     """For a report: the runs that have a ledger or had one, one below the other."""
     parts = []
     for run in runs:
-        if (run.path / LEDGER).is_file() or "ledger" in (run.summary or {}):
+        if any(run_ledgers(run.path)) or "ledger" in (run.summary or {}):
             try:
                 part = privacy_part(page, spent(run))
             except MissingPackage as error:

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 from fedkge.errors import ConfigError, suggest
 from fedkge.reports.averages import mean_curve, validation
 from fedkge.reports.details import Row
-from fedkge.reports.experiments import Experiment, experiments, spread
+from fedkge.reports.experiments import Group, experiments, spread
 from fedkge.reports.run import Curve, Run
 from fedkge.reports.tables import mean
 
@@ -110,12 +110,12 @@ def each_reference_rows(runs: Sequence[Run], reference: str) -> list[Row]:
     return [row for _, each in _by_experiment(experiments(runs), reference) for row in each]
 
 
-def references(groups: Sequence[Experiment], name: str) -> list[Experiment]:
+def references(groups: Sequence[Group], name: str) -> list[Group]:
     """The experiments that `name` means, at most one for the same data and model.
 
     It is looked for among labels, then among folders, then among methods.
     """
-    kinds: tuple[Callable[[Experiment], Iterable[str]], ...] = (
+    kinds: tuple[Callable[[Group], Iterable[str]], ...] = (
         lambda group: [group.label],
         _folders,
         lambda group: [group.approach],
@@ -135,7 +135,7 @@ def references(groups: Sequence[Experiment], name: str) -> list[Experiment]:
     return found
 
 
-def _folders(group: Experiment) -> list[str]:
+def _folders(group: Group) -> list[str]:
     """Names of the runs' folders; of several seeds, of the folder that holds them."""
     return [run.path.parent.name if run.name == f"seed-{run.seed}" else run.name for run in group.runs]
 
@@ -145,12 +145,12 @@ def _problem(run: Run) -> tuple[str, str]:
     return run.dataset, run.model
 
 
-def beside(group: Experiment, bases: Sequence[Experiment]) -> Experiment | None:
+def beside(group: Group, bases: Sequence[Group]) -> Group | None:
     """The reference of an experiment among those of all."""
     return next((base for base in bases if _problem(base.first) == _problem(group.first)), None)
 
 
-def _by_experiment(groups: Sequence[Experiment], reference: str) -> list[tuple[Experiment, list[Row]]]:
+def _by_experiment(groups: Sequence[Group], reference: str) -> list[tuple[Group, list[Row]]]:
     bases = references(groups, reference)
     found = []
     for group in groups:

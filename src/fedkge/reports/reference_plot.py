@@ -11,7 +11,7 @@ from typing import Any
 
 from fedkge.reports.averages import WEIGHTED, mean_curve, over_bytes, point, validation
 from fedkge.reports.cost import BY_BYTES
-from fedkge.reports.experiments import Experiment, foremost
+from fedkge.reports.experiments import Group, foremost
 from fedkge.reports.figure import Figure
 from fedkge.reports.lines import Line, Point, Scale, line_figure
 from fedkge.reports.markup import size
@@ -21,7 +21,7 @@ DRAWN = 8  #: experiments beside the reference; of more, the best
 NEAR = 0.9  #: of the least that any line reaches is where all begin, so that levels can be told apart
 
 
-def reference_figures(groups: Sequence[Experiment], reference: str) -> list[Figure]:
+def reference_figures(groups: Sequence[Group], reference: str) -> list[Figure]:
     """One per reference that has ended, with the experiments on the same data and model."""
     bases = references(groups, reference)
     figures = []
@@ -33,7 +33,7 @@ def reference_figures(groups: Sequence[Experiment], reference: str) -> list[Figu
     return figures
 
 
-def _figure(base: Experiment, groups: Sequence[Experiment]) -> list[Figure]:
+def _figure(base: Group, groups: Sequence[Group]) -> list[Figure]:
     """None when nothing was sent, or the level to reach is not known yet."""
     tops = [top for run in base.runs if (top := best(run)) is not None]
     talking = [group for group in groups if any(run.traffic.bytes for run in group.runs)]
@@ -52,7 +52,7 @@ def _figure(base: Experiment, groups: Sequence[Experiment]) -> list[Figure]:
     return [line_figure(title, label, drawn, Scale(xaxis, {"title": {"text": "filtered MRR"}}, BY_BYTES))]
 
 
-def _over_bytes(group: Experiment) -> Line:
+def _over_bytes(group: Group) -> Line:
     """With a star where a run converged; means over seeds have no such point."""
     curves = [mean_curve(*validation(run)) for run in group.runs]
     points = over_bytes(curves, [run.sent() for run in group.runs], group.known_until)
@@ -82,7 +82,7 @@ def _ticks(low: float, high: float) -> dict[str, Any]:
     return {"tickvals": values, "ticktext": [size(value) for value in values]}
 
 
-def _silent(group: Experiment, ends: tuple[float, float]) -> Line:
+def _silent(group: Group, ends: tuple[float, float]) -> Line:
     """Who sends nothing is a level, at the best that it reaches."""
     tops = [max(curve.values()) for run in group.runs if (curve := progress(run))]
     return Line(group.label, [point(x, tops) for x in ends] if tops else [], group.colour, 1)

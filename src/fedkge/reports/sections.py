@@ -10,7 +10,7 @@ from fedkge.reports.between_section import between_sites
 from fedkge.reports.canvas import Canvas
 from fedkge.reports.columns import KEPT, METRICS
 from fedkge.reports.details import time_row
-from fedkge.reports.experiments import Experiment, experiments, foremost
+from fedkge.reports.experiments import Group, experiments, foremost
 from fedkge.reports.findings import joining, terms
 from fedkge.reports.frontier_section import privacy_cost
 from fedkge.reports.markup import (
@@ -80,7 +80,7 @@ def protocol(runs: Sequence[Run]) -> str:
     )
 
 
-def _results(runs: Sequence[Run], groups: Sequence[Experiment]) -> str:
+def _results(runs: Sequence[Run], groups: Sequence[Group]) -> str:
     rows = tables.metric_rows(runs)
     several = "seeds" in rows[0]
     columns = [
@@ -102,7 +102,7 @@ def _results(runs: Sequence[Run], groups: Sequence[Experiment]) -> str:
     return shown + terms(groups)
 
 
-def _by_site(page: Canvas, runs: Sequence[Run], groups: Sequence[Experiment]) -> str:
+def _by_site(page: Canvas, runs: Sequence[Run], groups: Sequence[Group]) -> str:
     drawn = foremost(groups, DRAWN)
     figure = plots.site_figure(drawn)
     if figure is None:
@@ -128,7 +128,7 @@ def _limited(drawn: int, of: int) -> str:
     return f"Of {of} experiments {drawn} are drawn: alone, pooled, and the best others; tables have all."
 
 
-def _compared(runs: Sequence[Run], groups: Sequence[Experiment]) -> str:
+def _compared(runs: Sequence[Run], groups: Sequence[Group]) -> str:
     rows, names = tables.site_rows(runs), [group.label for group in groups]
     against = [key for group in groups if (key := tables.against(group)) in rows[0]]
     columns = [
@@ -155,7 +155,7 @@ def _other_sides(runs: Sequence[Run]) -> list[Column]:
     return [OTHER_SIDES[name] for name in tables.other_sides(runs)]
 
 
-def _training(page: Canvas, groups: Sequence[Experiment], of: int) -> str:
+def _training(page: Canvas, groups: Sequence[Group], of: int) -> str:
     loss, validation = curves.loss_figures(groups), curves.validation_figures(groups)
     if not loss:
         return '<p class="soft">No round has ended yet.</p>'
@@ -174,13 +174,13 @@ def _training(page: Canvas, groups: Sequence[Experiment], of: int) -> str:
     return "".join([*parts, page.place(loss[0], note), page.grid(loss[1:])])
 
 
-def _planes(page: Canvas, groups: Sequence[Experiment]) -> str:
+def _planes(page: Canvas, groups: Sequence[Group]) -> str:
     from fedkge.reports.tsne import planes
 
     return planes(page, groups)
 
 
-def _time(page: Canvas, groups: Sequence[Experiment]) -> str:
+def _time(page: Canvas, groups: Sequence[Group]) -> str:
     rows = []
     for group in groups:
         spent = [time_row(run) for run in group.runs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedkge.reports.details import Row
-from fedkge.reports.experiments import Experiment, experiments
+from fedkge.reports.experiments import Group, experiments
 from fedkge.reports.run import Run
 from fedkge.reports.tables import METRICS, told, views
 
@@ -31,7 +31,7 @@ def seed_rows(runs: Sequence[Run]) -> list[Row]:
     return rows
 
 
-def each_seed_rows(groups: Sequence[Experiment]) -> list[Row]:
+def each_seed_rows(groups: Sequence[Group]) -> list[Row]:
     """One row per run of the experiments that have several: what the means are made of."""
     return [
         {

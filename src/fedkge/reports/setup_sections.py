@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedkge.reports.details import SHARE, Row, budget_rows, config_rows, environment_rows, trained
-from fedkge.reports.experiments import Experiment
+from fedkge.reports.experiments import Group
 from fedkge.reports.markup import Column, table, words
 from fedkge.reports.options import valued
 
@@ -17,7 +17,7 @@ SAT_OUT = (
 COLUMNS = 6  #: experiments that get a column of options; of more, the distinct values are listed
 
 
-def configuration(groups: Sequence[Experiment]) -> str:
+def configuration(groups: Sequence[Group]) -> str:
     """The budget, then every option; those in which experiments differ come first."""
     note = "Options in which the runs differ are highlighted and come first." if len(groups) > 1 else ""
     caption = f"Every option with its value, defaults included. {note}".strip()
@@ -26,18 +26,18 @@ def configuration(groups: Sequence[Experiment]) -> str:
     return given + _options(groups, config_rows(groups), "Option", caption)
 
 
-def _sits_out(groups: Sequence[Experiment]) -> bool:
+def _sits_out(groups: Sequence[Group]) -> bool:
     shares = [trained(run)[SHARE] for group in groups for run in group.runs]
     return any(share is not None and share < 1 for share in shares)
 
 
-def environment(groups: Sequence[Experiment]) -> str:
+def environment(groups: Sequence[Group]) -> str:
     """Software and hardware."""
     rows = environment_rows(groups)
     return _options(groups, rows, "", "Software and hardware that the runs used.")
 
 
-def _options(groups: Sequence[Experiment], rows: Sequence[Row], heading: str, caption: str) -> str:
+def _options(groups: Sequence[Group], rows: Sequence[Row], heading: str, caption: str) -> str:
     rows = sorted(rows, key=lambda row: not row["differs"])
     marked = {i for i, row in enumerate(rows) if row["differs"]}
     names = [group.label for group in groups]

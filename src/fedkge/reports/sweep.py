@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedkge.reports.details import Row, time_row
-from fedkge.reports.experiments import Experiment, experiments
+from fedkge.reports.experiments import Group, experiments
 from fedkge.reports.options import METHOD, START, chosen, same, spoken, swept_keys
 from fedkge.reports.run import Run
 from fedkge.reports.tables import mean, told
@@ -45,19 +45,19 @@ def swept(runs: Sequence[Run]) -> list[str]:
     return keys if any(key not in (METHOD, START) for key in keys) else []
 
 
-def _telling(runs: Sequence[Run], groups: Sequence[Experiment]) -> list[str]:
+def _telling(runs: Sequence[Run], groups: Sequence[Group]) -> list[str]:
     """The swept keys; a start only where the approach does not tell it, as `single after fedep` may."""
     return [key for key in swept_keys(runs) if key != START or not _follows(START, METHOD, groups)]
 
 
-def lines_of(key: str, groups: Sequence[Experiment], keys: Sequence[str]) -> dict[str, list[Experiment]]:
+def lines_of(key: str, groups: Sequence[Group], keys: Sequence[str]) -> dict[str, list[Group]]:
     """The experiments that have `key`, by the values of the other swept keys: the lines of its plot.
 
     A key whose values follow from `key`'s tells no lines apart.
     """
     having = [group for group in groups if key in chosen(group.first)]
     others = [other for other in keys if other != key and not _follows(other, key, having)]
-    lines: dict[str, list[Experiment]] = {}
+    lines: dict[str, list[Group]] = {}
     for group in having:
         options = chosen(group.first)
         own = [spoken(other, options[other], others) for other in others if other in options]
@@ -65,7 +65,7 @@ def lines_of(key: str, groups: Sequence[Experiment], keys: Sequence[str]) -> dic
     return lines
 
 
-def _follows(other: str, key: str, groups: Sequence[Experiment]) -> bool:
+def _follows(other: str, key: str, groups: Sequence[Group]) -> bool:
     """Whether `key`'s value decides `other`'s."""
     seen: dict[str, set[str]] = {}
     for group in groups:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from fedkge.reports.details import time_row
-from fedkge.reports.experiments import COLOURS, Experiment, Spread
+from fedkge.reports.experiments import COLOURS, Group, Spread
 from fedkge.reports.figure import Figure, Trace, bytes_axis, finite, text
 from fedkge.reports.options import flat, same, valued
 from fedkge.reports.run import ALONE, POOLED
@@ -41,13 +41,13 @@ def places(key: str, values: Sequence[Any]) -> Places:
     return Places(side, {**ticks, "title": {"text": title}, "range": [-0.3, len(side) - 0.7]}, numbers)
 
 
-def sweep_figures(key: str, groups: Sequence[Experiment], keys: Sequence[str]) -> list[Figure]:
+def sweep_figures(key: str, groups: Sequence[Group], keys: Sequence[str]) -> list[Figure]:
     """Test MRR over a key's values, then bytes and seconds, small; the other swept keys are lines."""
     lines = lines_of(key, groups, keys)
     having = [group for of in lines.values() for group in of]
     where = places(key, [flat(group.first.config)[key] for group in having])
     rest = [g for g in groups if g not in having and g.approach in (ALONE, POOLED)]
-    kinds: list[tuple[str, dict[str, Any], Callable[[Experiment], Spread | None]]] = [
+    kinds: list[tuple[str, dict[str, Any], Callable[[Group], Spread | None]]] = [
         ("Test MRR", {"title": {"text": "test MRR, filtered"}}, lambda group: group.test()),
         ("Bytes sent", bytes_axis(""), lambda group: group.over(lambda run: run.traffic.bytes)),
         (
@@ -72,9 +72,9 @@ def sweep_figures(key: str, groups: Sequence[Experiment], keys: Sequence[str]) -
 def _line(
     key: str,
     name: str,
-    groups: Sequence[Experiment],
+    groups: Sequence[Group],
     where: Places,
-    value: Callable[[Experiment], Spread | None],
+    value: Callable[[Group], Spread | None],
     i: int,
 ) -> Trace:
     found = sorted(
@@ -99,7 +99,7 @@ def _line(
     return trace
 
 
-def _level(group: Experiment, where: Places) -> list[Trace]:
+def _level(group: Group, where: Places) -> list[Trace]:
     """An experiment without the key: a level to compare with."""
     found = group.test()
     if found is None:

@@ -7,7 +7,7 @@ from html import escape
 
 from fedkge.reports.canvas import Canvas
 from fedkge.reports.details import Row
-from fedkge.reports.experiments import Experiment, experiments
+from fedkge.reports.experiments import Group, experiments
 from fedkge.reports.markup import (
     Column,
     best_of_columns,
@@ -43,7 +43,7 @@ def sweep(page: Canvas, runs: Sequence[Run]) -> str:
 NOTE = "Several lines are the other options; whiskers, where there are several seeds, one standard deviation."
 
 
-def _pivot(key: str, groups: Sequence[Experiment], keys: Sequence[str]) -> str:
+def _pivot(key: str, groups: Sequence[Group], keys: Sequence[str]) -> str:
     """Values of one key downwards, everything else across: test MRR; empty when there is nothing else."""
     lines = lines_of(key, groups, keys)
     if len(lines) < 2:

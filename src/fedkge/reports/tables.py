@@ -7,7 +7,7 @@ from statistics import fmean
 
 from fedkge.reports.baseline import alone, versus
 from fedkge.reports.details import Row, time_row
-from fedkge.reports.experiments import Experiment, Spread, experiments
+from fedkge.reports.experiments import Group, Spread, experiments
 from fedkge.reports.paired import BETTER, WORSE, Differences
 from fedkge.reports.run import ALONE, Run
 
@@ -65,7 +65,7 @@ def site_rows(runs: Sequence[Run], metric: str = "mrr") -> list[Row]:
     return rows
 
 
-def joining_rows(groups: Sequence[Experiment], beyond: Mapping[str, Differences] | None = None) -> list[Row]:
+def joining_rows(groups: Sequence[Group], beyond: Mapping[str, Differences] | None = None) -> list[Row]:
     """Per experiment beside every site alone: how many sites gain and lose by joining, and which lose.
 
     `better_off` and `worse_off` are sites that are so beyond chance, by the differences of `against_alone`;
@@ -121,7 +121,7 @@ def other_sides(runs: Iterable[Run]) -> dict[str, str]:
     )
 
 
-def against(group: Experiment) -> str:
+def against(group: Group) -> str:
     """The column of an experiment's difference from every site alone."""
     return f"{group.label} − {ALONE}"
 

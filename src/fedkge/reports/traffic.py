@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from fedkge.reports.details import Row, shared_rows
-from fedkge.reports.experiments import Experiment
+from fedkge.reports.experiments import Group
 from fedkge.reports.run import Run, Traffic
 from fedkge.reports.tables import mean
 
@@ -89,7 +89,7 @@ def round_traffic_rows(run: Run) -> list[Row]:
     return rows
 
 
-def traffic_rows(groups: Sequence[Experiment]) -> list[Row]:
+def traffic_rows(groups: Sequence[Group]) -> list[Row]:
     """One row per experiment, means over its seeds: bytes by direction, per round, and per number sent."""
     rows = []
     for group in groups:

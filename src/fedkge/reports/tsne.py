@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedkge.errors import DataError, MissingPackage
 from fedkge.randomness import name_keys
 from fedkge.reports.canvas import Canvas
-from fedkge.reports.experiments import COLOURS, Experiment
+from fedkge.reports.experiments import COLOURS, Group
 from fedkge.reports.figure import Figure, Trace, text
 from fedkge.reports.run import Run
 
@@ -38,7 +38,7 @@ class Placed:
     shared: NDArray[np.bool_]  # [n]: another site has the name
 
 
-def planes(page: Canvas, groups: Sequence[Experiment]) -> str:
+def planes(page: Canvas, groups: Sequence[Group]) -> str:
     """A plane for every experiment, of several seeds the first's; says so where scikit-learn is missing."""
     parts = []
     for group in groups:

@@ -9,7 +9,7 @@ from fedkge.reports import curves
 from fedkge.reports.canvas import Canvas
 from fedkge.reports.columns import KEPT, METRICS
 from fedkge.reports.dials import dial_rows
-from fedkge.reports.experiments import Experiment, experiments
+from fedkge.reports.experiments import Group, experiments
 from fedkge.reports.markup import Column, count, share, table, words
 from fedkge.reports.run import Run
 from fedkge.reports.tables import views
@@ -53,7 +53,7 @@ def _rounds(run: Run, view: str) -> str:
     return f"round {max(kept)}" if len(kept) == 1 else f"rounds {min(kept)} to {max(kept)}"
 
 
-def by_round(page: Canvas, groups: Sequence[Experiment], note: str) -> str:
+def by_round(page: Canvas, groups: Sequence[Group], note: str) -> str:
     """Validation of each of the tables, and when the hub changed what sites are told to train with."""
     parts = []
     if figure := curves.view_figure(groups):

@@ -9,7 +9,7 @@ from fedkge.reports import plots, traffic_plots
 from fedkge.reports.canvas import Canvas
 from fedkge.reports.cost import bytes_figures, own_bytes_figures
 from fedkge.reports.details import link_rows, shared_rows, size_rows
-from fedkge.reports.experiments import Experiment
+from fedkge.reports.experiments import Group
 from fedkge.reports.markup import Column, count, decimal, folded, percent, size, table, words
 from fedkge.reports.run import ALONE, POOLED, Run
 from fedkge.reports.structure_section import structure, structure_rows
@@ -24,7 +24,7 @@ NOTHING_SENT = {
 }
 
 
-def traffic(page: Canvas, groups: Sequence[Experiment], drawn: Sequence[Experiment]) -> str:
+def traffic(page: Canvas, groups: Sequence[Group], drawn: Sequence[Group]) -> str:
     """What went over the wire; for a single run by round and site as well."""
     runs = [run for group in groups for run in group.runs]
     if not any(exchanged(run) for run in runs):

@@ -1,16 +1,17 @@
-"""What a run writes down of its rounds: losses, traffic and time, in the journal and for who watches."""
+"""What a runtime writes down of its rounds, traffic and time, and what it tells who watches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import nan
 from typing import Any, TypeAlias
 
-from fedkge.runtimes.clock import Clock
-from fedkge.runtimes.journal import Journal
-from fedkge.runtimes.traffic import Traffic, total
-from fedkge.training import Stopping
+from fedkge.exchange.tally import Tally, total
+from fedkge.nodes.base import Event
+from fedkge.nodes.clock import Clock
+from fedkge.nodes.journal import Journal, dated, read_journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,56 +29,88 @@ class Progress:
 Watch: TypeAlias = Callable[[Progress], None]  #: told after every round
 
 
+def ignored(progress: Progress) -> None:
+    """Nobody watches."""
+
+
 class Record:
-    """Gathers what happens in a round until the round is over."""
+    """Hears what happens at nodes that are at hand, and counts what is sent between them."""
 
-    def __init__(self, journal: Journal, rounds: int, traffic: Traffic) -> None:
-        self.journal, self.rounds = journal, rounds
-        self.traffic, self.clock = traffic, Clock()
-        self._losses: dict[str, float] = {}
-        self._seconds, self._triples = 0.0, 0
+    def __init__(
+        self, journal: Journal, rounds: int, tally: Tally, clock: Clock, watch: Watch = ignored
+    ) -> None:
+        self.journal, self.rounds, self.tally, self.clock, self.watch = journal, rounds, tally, clock, watch
+        self.failed: str | None = None
+        self.courses: dict[str, Any] = {}
+        self.mrr: float | None = None
+        self._trained: list[Event] = []
+        self._closed: list[int] = []
         self._exchanged = 0.0  # seconds of exchange that earlier rounds have
+        self._begun = False  # what was sent before the first round is written down
 
-    def trained(self, losses: Mapping[str, float], seconds: float, triples: int) -> None:
-        """Some sites have trained."""
-        self._losses |= losses
-        self._seconds += seconds
-        self._triples += triples
+    def say(self, text: str) -> None:
+        """Something that whoever waits at a terminal should know."""
+        print(f"note: {text}", file=sys.stderr, flush=True)
 
-    def write(self, events: Sequence[dict[str, Any]], stopping: Iterable[Stopping], watch: Watch) -> None:
-        """Journal what the hub says has happened; rounds with what was gathered."""
-        validated = [one.last for one in stopping if one.best_at >= 0]
-        mrr = sum(validated) / len(validated) if validated else None
-        for event in events:
-            self.journal.write(**(self._round(event, mrr, watch) if event["event"] == "round" else event))
+    def hear(self, node: str, event: Event) -> None:
+        """Something has happened at a node."""
+        kind = event["event"]
+        if kind == "trained":
+            self._trained.append(event)
+        elif kind == "round":
+            self._closed.append(event["round"])
+        elif kind == "evaluate":
+            self.mrr = event["mrr"]
+        elif kind == "done":
+            self.courses = event["courses"]
+        elif kind == "failed":
+            self.failed = event["why"]
 
-    def _round(self, event: dict[str, Any], mrr: float | None, watch: Watch) -> dict[str, Any]:
-        number, losses = event["round"], self._losses
-        self.clock.lap()
-        traffic = self.traffic.round(number)
-        sites: dict[str, dict[str, float]] = {name: {"loss": loss} for name, loss in losses.items()}
-        for name, sums in traffic.items():
-            sites[name] = {**sites.get(name, {}), **sums}
-        sent = total(self.traffic.sites.values())
-        loss = sum(losses.values()) / len(losses) if losses else nan
-        speed = self._triples / self._seconds if self._seconds else 0.0
-        watch(Progress(number, self.rounds, loss, mrr, speed, sent["up_bytes"] + sent["down_bytes"]))
-        whole = {
-            **event,
-            "seconds": self._seconds,
-            "exchange_seconds": self.clock.seconds["exchange"] - self._exchanged,
-            "triples": self._triples,
-            "sites": sites,
-            **total(traffic.values()),
-        }
-        self._losses, self._seconds, self._triples = {}, 0.0, 0
-        self._exchanged = self.clock.seconds["exchange"]
-        return whole
+    def write(self) -> None:
+        """Journal the rounds that were closed: what each site sent and was sent, and the time that took.
 
-    def state(self) -> dict[str, Any]:
-        return {"traffic": self.traffic.state(), "seconds": self.clock.seconds}
+        What came before the first round is written as round 0, and then again as part of round 1.
+        """
+        if not self._begun and not self._closed:
+            self._sent(0, self.tally.round(1))
+        self._begun = True
+        for number in self._closed:
+            self.clock.lap()
+            self._sent(number, self.tally.round(number))
+            self._exchanged = self.clock.seconds["exchange"]
+            self._tell(number)
+        self._closed, self._trained = [], []
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        self.traffic.load_state(state["traffic"])
-        self.clock.load(state["seconds"])
+    def _sent(self, number: int, sites: Mapping[str, Mapping[str, int]]) -> None:
+        spent = self.clock.seconds["exchange"] - self._exchanged
+        event = {"event": "traffic", "round": number, "exchange_seconds": spent}
+        event |= {"seconds": dict(self.clock.seconds), "sites": sites, **total(sites.values())}
+        self.journal.append([dated(event)], sync=False)  # the disk has the round itself, from the hub
+
+    def _tell(self, number: int) -> None:
+        losses = [event["loss"] for event in self._trained]
+        seconds = sum(event["seconds"] for event in self._trained)
+        triples = sum(event["triples"] for event in self._trained)
+        sent = total(self.tally.sites.values())
+        self.watch(
+            Progress(
+                number,
+                self.rounds,
+                sum(losses) / len(losses) if losses else nan,
+                self.mrr,
+                triples / seconds if seconds else 0.0,
+                sent["up_bytes"] + sent["down_bytes"],
+            )
+        )
+
+    def resume(self, round: int) -> None:
+        """Go on after a round, with what the journal has of it and of those before."""
+        if not self.journal.path.is_file():
+            return
+        events = {e["round"]: e for e in read_journal(self.journal.path) if e.get("event") == "traffic"}
+        for number, event in sorted(events.items()):
+            if min(1, round) <= number <= round:
+                self.tally.add(max(1, number), event["sites"])
+                self.clock.load(event["seconds"])
+        self._begun = True
         self._exchanged = self.clock.seconds["exchange"]

@@ -156,7 +156,7 @@ class PerTriple:
 
 
 def differentiated(tables: Tables, objective: Objective, batch: Batch) -> PerTriple:
-    """The gradients of a batch's losses, by the tables and their companion."""
+    """The gradients of a batch's losses, by the tables and the second ones."""
     with _catching(tables, (len(batch.anchor), batch.index.shape[1])) as caught, torch.enable_grad():
         losses = objective(tables, batch)
         losses.sum().backward()
@@ -179,7 +179,7 @@ def at_once(tables: Tables, candidates: int) -> int:
 @contextmanager
 def _catching(tables: Tables, shape: tuple[int, int]) -> Iterator[dict[int, Caught]]:
     """Have the tables' gradients caught; a gradient that two models share is caught once."""
-    every = [tables] if tables.companion is None else [tables, tables.companion]
+    every = [tables] if tables.second is None else [tables, tables.second]
     real = [dict(one.gradients) for one in every]
     caught: dict[int, Caught] = {}
     for one, own in zip(every, real, strict=True):

@@ -147,9 +147,9 @@ def poisson_batches(
     for step, number in enumerate(numbers):
         random = secret.generator(number, "sample")
         count = random.binomial(triples, cadence.rate)
-        batch, turn = divmod(step, trainer.visits)
+        batch, visit = divmod(step, trainer.visits)
         chosen = random.choice(triples, count, replace=False, shuffle=False)
-        yield chosen.astype(np.int64), trainer.sides_of(batch, epoch)[turn]
+        yield chosen.astype(np.int64), trainer.sides_of(batch, epoch)[visit]
 
 
 def shuffled_batches(
@@ -159,5 +159,5 @@ def shuffled_batches(
     random, size = secret.generator(numbers.start, "order"), int(cadence.expected)
     orders = [random.permutation(triples) for _ in range(trainer.visits)]
     for step in range(len(numbers)):
-        batch, turn = divmod(step, trainer.visits)
-        yield orders[turn][batch * size : (batch + 1) * size], trainer.sides_of(batch, epoch)[turn]
+        batch, visit = divmod(step, trainer.visits)
+        yield orders[visit][batch * size : (batch + 1) * size], trainer.sides_of(batch, epoch)[visit]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fedkge.kernels import Turn
+from fedkge.kernels import Pace
 from fedkge.models import Gradient
 from fedkge.training.optimizers import Optimizer
 
@@ -101,7 +101,7 @@ class Factored:
             assert of.dense is not None
             of.dense.copy_(found.flatten(1))
         for optimizer, of in zip(self.optimizers, self.gradients, strict=True):
-            optimizer.step(of, Turn(self.ends, self.steps, active))
+            optimizer.step(of, Pace(self.ends, self.steps, active))
         u, s, v = self._parts()
         width = self.table.shape[1]
         new = self.base[self.rows] + ((u * s[:, None]) @ v).flatten(1)[:, :width]

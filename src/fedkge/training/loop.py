@@ -20,7 +20,7 @@ from fedkge.training.trainer import Batch, BySite, Moments, Objective, Penalty, 
 
 
 class Training:
-    """One or several sites' tables under training, companions included: optimizers and schedule of batches.
+    """One or several sites' tables under training, second ones too: optimizers and schedule of batches.
 
     Everything random is computed from the corpus's keys, the epoch and the step, so `state()` and the
     number of the next epoch are all that resuming needs. `penalties` are added to every step's loss, over the
@@ -44,8 +44,8 @@ class Training:
         device = tables.device
         self.stepper = Stepper(trainer, tables, corpus, factored)
         self.steppers = {"": self.stepper}
-        if tables.companion is not None:
-            self.steppers["companion."] = Stepper(trainer, tables.companion, corpus, lent=self.stepper)
+        if tables.second is not None:
+            self.steppers["second."] = Stepper(trainer, tables.second, corpus, lent=self.stepper)
         self.losses = torch.zeros(len(corpus.names), dtype=torch.float64, device=device)
         self.clock = torch.zeros(2, dtype=torch.int64, device=device)  # step of the epoch, epoch
         self.weights = corpus.subsampling().to(tables.entities.dtype) if trainer.subsampling else None
@@ -121,21 +121,21 @@ class Training:
 
     def _epoch(self, epoch: int, factored: bool = False) -> None:
         self._shuffle(epoch)
-        for count, side in self._turns(epoch):
+        for count, side in self._steps_of(epoch):
             self._take(count, side, factored)
 
     def _shuffle(self, epoch: int) -> None:
         """Deal out the triples of an epoch."""
         self.clock[0].fill_(0)  # a fill, not a copy: it must not wait for the device
         self.clock[1].fill_(epoch)
-        for turn, side in enumerate(self.trainer.turns):
-            order = self.corpus.shuffled(epoch, turn % self.trainer.visits)[self.layout]
+        for number, side in enumerate(self.trainer.side_order):
+            order = self.corpus.shuffled(epoch, number % self.trainer.visits)[self.layout]
             if side in self.schedule:  # captured steps read it by address
                 self.schedule[side].copy_(order)
             else:
                 self.schedule[side] = order
 
-    def _turns(self, epoch: int) -> Iterator[tuple[int, Side]]:
+    def _steps_of(self, epoch: int) -> Iterator[tuple[int, Side]]:
         """The steps of an epoch: how many triples, and which side."""
         for number, count in enumerate(self.counts):
             for side in self.trainer.sides_of(number, epoch):
@@ -151,14 +151,13 @@ class Training:
 
     def _step(self, count: int, side: Side, factored: bool = False) -> None:
         """One optimizer step on the next `count` triples; no host synchronisation."""
-        turn = self.trainer.visits
         batch = self._batch(count, side)
         with torch.enable_grad():
             losses = self.objective(self.tables, batch)
             weighted = losses * batch.weight
             weighted.sum().backward()
         self.losses.index_add_(0, batch.site, weighted.detach().double())
-        active = self.sizes > self.clock[0] // turn * self.trainer.batch_size
+        active = self.sizes > self.clock[0] // self.trainer.visits * self.trainer.batch_size
         self._penalise(active)
         for stepper in self.steppers.values():
             stepper.step(batch, active, factored)

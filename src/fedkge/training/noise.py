@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedkge.graphs.graph import Axis
 from fedkge.kernels import Adam as AdamOptions
-from fedkge.kernels import Debt, Turn, backend
+from fedkge.kernels import Debt, Pace, backend
 from fedkge.models import Gradient, Model
 from fedkge.training.optimizers import SGD, Adam
 
@@ -68,9 +68,9 @@ class NoisyAdam(Adam):
         super().__init__(table, rate)
         self.noise: tuple[Tensor, Tensor] | None = None  # key [1], scale [1]
 
-    def step(self, gradient: Gradient, turn: Turn) -> None:
+    def step(self, gradient: Gradient, pace: Pace) -> None:
         noise, self.noise = self.noise, None
-        arguments = (self.state["m"], self.state["v"], turn, AdamOptions(self.rate), noise)
+        arguments = (self.state["m"], self.state["v"], pace, AdamOptions(self.rate), noise)
         backend(self.table.device).adam_whole_(self.table, gradient.take(), *arguments)
 
 
@@ -107,7 +107,7 @@ class RowSGD(SGD):
 
     rows_only = True
 
-    def step(self, gradient: Gradient, turn: Turn) -> None:
+    def step(self, gradient: Gradient, pace: Pace) -> None:
         backend(self.table.device).sgd_touched_(self.table, gradient.take(), self.rate)
 
 

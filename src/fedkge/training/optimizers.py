@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedkge.kernels import Adam as AdamOptions
-from fedkge.kernels import Turn, backend
+from fedkge.kernels import Pace, backend
 from fedkge.models import Gradient
 
 
@@ -25,7 +25,7 @@ class Optimizer(ABC):
         self.state = {name: torch.zeros_like(table) for name in self.moments}
 
     @abstractmethod
-    def step(self, gradient: Gradient, turn: Turn) -> None: ...
+    def step(self, gradient: Gradient, pace: Pace) -> None: ...
 
     def restart(self) -> None:
         for moment in self.state.values():
@@ -46,13 +46,13 @@ class Adam(Optimizer):
 
     from_factors = True
 
-    def step(self, gradient: Gradient, turn: Turn) -> None:
+    def step(self, gradient: Gradient, pace: Pace) -> None:
         kernels, options = backend(self.table.device), AdamOptions(self.rate)
         state = self.state["m"], self.state["v"]
         if gradient.dense is None:
-            kernels.adam_whole_(self.table, gradient.take(), *state, turn, options)
+            kernels.adam_whole_(self.table, gradient.take(), *state, pace, options)
         else:
-            kernels.adam_(self.table, gradient.dense, *state, turn, options)
+            kernels.adam_(self.table, gradient.dense, *state, pace, options)
 
 
 class RowAdam(Adam):
@@ -60,10 +60,10 @@ class RowAdam(Adam):
 
     rows_only = True
 
-    def step(self, gradient: Gradient, turn: Turn) -> None:
+    def step(self, gradient: Gradient, pace: Pace) -> None:
         options = AdamOptions(self.rate)
         kernels = backend(self.table.device)
-        kernels.adam_touched_(self.table, gradient.take(), self.state["m"], self.state["v"], turn, options)
+        kernels.adam_touched_(self.table, gradient.take(), self.state["m"], self.state["v"], pace, options)
 
 
 class AdaGrad(Optimizer):
@@ -71,16 +71,16 @@ class AdaGrad(Optimizer):
 
     moments = ("squares",)
 
-    def step(self, gradient: Gradient, turn: Turn) -> None:
+    def step(self, gradient: Gradient, pace: Pace) -> None:
         kernels = backend(self.table.device)
-        kernels.adagrad_(self.table, dense(gradient), self.state["squares"], turn, self.rate)
+        kernels.adagrad_(self.table, dense(gradient), self.state["squares"], pace, self.rate)
 
 
 class SGD(Optimizer):
     """Plain gradient descent."""
 
-    def step(self, gradient: Gradient, turn: Turn) -> None:
-        backend(self.table.device).sgd_(self.table, dense(gradient), turn, self.rate)
+    def step(self, gradient: Gradient, pace: Pace) -> None:
+        backend(self.table.device).sgd_(self.table, dense(gradient), pace, self.rate)
 
 
 OPTIMIZERS: dict[str, type[Adam | RowAdam | AdaGrad | SGD]] = {

@@ -33,6 +33,8 @@ from fedkge.training.secret import Secret
 from fedkge.training.trainer import Batch, Objective, Penalty, Trainer
 
 CONFIDENTIAL = "confidential."  #: steps that have optimizers of their own, by strict rules
+#: names that noise is drawn under; the second table's is older than its name, and keeps noise repeatable
+STREAMS = {"": "", "second.": "companion."}
 SPARE = (2.0, 6.0)  #: standard deviations of a Poisson batch's size that captured steps have places for
 
 
@@ -85,7 +87,7 @@ class PrivateTraining(Training):
         self.name, self.seed, self.protection = site[0], seed, protection
         knows_all = trainer.filtered and not privacy.strict
         corpus, self.closed = parted(site, protection.confidential, seed, knows_all, tables.device)
-        plain = tables.companion is None and not penalties and not factored and unconstrained(tables)
+        plain = tables.second is None and not penalties and not factored and unconstrained(tables)
         later = privacy.strict and trainer.optimizer == "sgd" and plain
         super().__init__(trainer, tables, corpus, objective, penalties, factored, captured)
         self.kind = CONFIDENTIAL if privacy.strict else ""
@@ -122,7 +124,7 @@ class PrivateTraining(Training):
                 gradient, model, stepping = stepper.tables.gradients[axis], stepper.tables.model, None
                 if self.protection.privacy.strict and adds_noise(optimizer, gradient, model, axis):
                     stepping = own[axis] = NoisyAdam(gradient.table, optimizer.rate)
-                noises[f"{prefix}{axis}"] = Noise(gradient, model, axis, stepping)
+                noises[f"{STREAMS[prefix]}{axis}"] = Noise(gradient, model, axis, stepping)
         return noises
 
     def check_rows(self) -> None:
@@ -150,7 +152,7 @@ class PrivateTraining(Training):
             return
         entry = protection.spending.spend(release(left), epoch + 1)
         self._shuffle(epoch)
-        unrestricted = [] if self.closed.alone else list(self._turns(epoch))
+        unrestricted = [] if self.closed.alone else list(self._steps_of(epoch))
         plain, private = iter(unrestricted), self._batches(entry.numbers, epoch)
         for confidential in interleaved(len(unrestricted), steps, self._coin(epoch)):
             if not confidential:
@@ -221,7 +223,7 @@ class PrivateTraining(Training):
         percentile, expected = self.protection.privacy.percentile, self.protection.cadence.expected
         clip = self.clip if percentile is None else _percentile(squares.sum(0).sqrt(), percentile)
         kernels = backend(self.tables.device)
-        factors, loss = kernels.shares(squares, losses, clip, self.sheet.there, expected)
+        factors, loss = kernels.clip_factors(squares, losses, clip, self.sheet.there, expected)
         self.losses += loss
         for piece, own in zip(pieces, factors.split([len(p.losses) for p in pieces]), strict=True):
             piece.release_(own)
@@ -267,7 +269,7 @@ def check_trainer(trainer: Trainer, privacy: Privacy) -> None:
 
 def _formed(trainer: Trainer, tables: Tables) -> bool:
     """Whether norms need gradients by row: as many as a batch touches, which a captured step cannot know."""
-    second = tables.companion
+    second = tables.second
     shared = second is not None and second.relations is tables.relations
     return tables.model.projects or shared or trainer.l3 > 0
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import Turn
+from fedkge.kernels import Pace
 from fedkge.models import Gradient, Tables
 from fedkge.training.corpus import Corpus
 from fedkge.training.factored import Changes, Factored
@@ -87,13 +87,13 @@ class Stepper:
         own = self.every[steps]
         own.steps += active
         for axis, optimizer in own.by_axis.items():
-            gradient, turn = self.tables.gradients[axis], Turn(self.ends[axis], own.steps, active)
+            gradient, pace = self.tables.gradients[axis], Pace(self.ends[axis], own.steps, active)
             held = self.factored.get(axis) if factored else None
             if held is None:
-                optimizer.step(gradient, turn)
+                optimizer.step(gradient, pace)
             else:
                 pull = dense(gradient)[held.rows]  # before the optimizer clears it
-                optimizer.step(gradient, turn)
+                optimizer.step(gradient, pace)
                 held.step(pull, active)
         touched = {Axis.ENTITY: (batch.anchor, batch.index), Axis.RELATION: (batch.relation,)}
         for axis in self._constrained:

@@ -100,19 +100,19 @@ class Trainer:
                 )
 
     @property
-    def turns(self) -> tuple[Side, ...]:
+    def side_order(self) -> tuple[Side, ...]:
         """The sides that batches take in turn."""
         return (Side.HEAD, Side.TAIL) if self.sides in ("both", "alternate") else (Side(self.sides),)
 
     @property
     def visits(self) -> int:
         """How often an epoch visits a triple."""
-        return 1 if self.sides == "alternate" else len(self.turns)
+        return 1 if self.sides == "alternate" else len(self.side_order)
 
     def sides_of(self, batch: int, epoch: int) -> tuple[Side, ...]:
         """The sides whose turn it is on an epoch's batch of that number."""
-        turns = self.turns
-        return (turns[(batch + epoch) % len(turns)],) if self.sides == "alternate" else turns
+        order = self.side_order
+        return (order[(batch + epoch) % len(order)],) if self.sides == "alternate" else order
 
     def objective(self, tables: Tables, batch: Batch) -> Tensor:
         where = batch.anchor, batch.relation, batch.index, batch.side
@@ -121,11 +121,11 @@ class Trainer:
         return tables.contrast(*where, self.temperature if self.loss == "self-adversarial" else 0.0)
 
     def regularised(self, objective: Objective) -> Objective:
-        """Losses with `l3 (|h|^3 + |r|^3 + |t|^3)`, each summed over the row, of companions too."""
+        """Losses with `l3 (|h|^3 + |r|^3 + |t|^3)`, each summed over the row, of second tables too."""
 
         def losses(tables: Tables, batch: Batch) -> Tensor:
             found = objective(tables, batch)
-            for one in (tables, tables.companion):
+            for one in (tables, tables.second):
                 found = found if one is None else found + self.l3 * _cubes(one, batch)
             return found
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedkge.kernels import reference, rounding
-from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Draw, Similarity, Turn
+from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Draw, Pace, Similarity
 from fedkge.kernels.cpu import coding, grouping, losses, noise, norms, optimizers, sampling, similarity
 
-shares = reference.shares
+clip_factors = reference.clip_factors
 
 PIECES = 256  #: parts that an optimizer's rows are dealt out in
 
@@ -134,15 +134,15 @@ def negatives_(index: Tensor, draw: Draw, clock: Tensor) -> None:
     )
 
 
-def _ranges(turn: Turn) -> NDArray[np.int64]:
+def _ranges(pace: Pace) -> NDArray[np.int64]:
     """The row ranges [s, 2] of the sites."""
-    ends = turn.ends.numpy()
+    ends = pace.ends.numpy()
     return np.stack((np.concatenate(([0], ends[:-1])), ends), 1)
 
 
-def _pieces(turn: Turn) -> NDArray[np.int64]:
+def _pieces(pace: Pace) -> NDArray[np.int64]:
     """The rows of the active sites cut into PIECES parts, or as many as there are sites, of like sizes."""
-    ranges, active = _ranges(turn), np.flatnonzero(turn.active.numpy())
+    ranges, active = _ranges(pace), np.flatnonzero(pace.active.numpy())
     low, high = ranges[active].T
     parts = np.maximum(1, -(-(high - low) * PIECES // max(1, (high - low).sum())))
     site = np.repeat(np.arange(len(active)), parts)
@@ -151,8 +151,8 @@ def _pieces(turn: Turn) -> NDArray[np.int64]:
     return np.stack((*cuts, active[site]), 1)
 
 
-def _clear_inactive(gradient: NDArray[np.floating], turn: Turn) -> None:
-    for start, end in _ranges(turn)[~turn.active.numpy()]:
+def _clear_inactive(gradient: NDArray[np.floating], pace: Pace) -> None:
+    for start, end in _ranges(pace)[~pace.active.numpy()]:
         gradient[start:end] = 0
 
 
@@ -171,20 +171,20 @@ def moments(table: Tensor, kept: Tensor) -> Tensor:
     return out
 
 
-def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
+def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
     arrays = [tensor.detach().numpy() for tensor in (table, gradient, m, v)]
     dtype = arrays[0].dtype
-    corrections = _corrections(turn.steps.numpy(), adam, dtype)
-    optimizers.adam(*arrays, _pieces(turn), *corrections, _constants(adam, dtype))
-    _clear_inactive(arrays[1], turn)
+    corrections = _corrections(pace.steps.numpy(), adam, dtype)
+    optimizers.adam(*arrays, _pieces(pace), *corrections, _constants(adam, dtype))
+    _clear_inactive(arrays[1], pace)
 
 
-def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
+def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
     groups = _groups(table, part)
-    site = np.searchsorted(turn.ends.numpy(), groups[0], side="right")
+    site = np.searchsorted(pace.ends.numpy(), groups[0], side="right")
     state, dtype = (m.numpy(), v.numpy()), m.numpy().dtype
-    corrections = _corrections(turn.steps.numpy(), adam, dtype)
-    sites = (site, turn.active.numpy(), *corrections)
+    corrections = _corrections(pace.steps.numpy(), adam, dtype)
+    sites = (site, pace.active.numpy(), *corrections)
     optimizers.adam_touched(*_factors(table, part), *groups, *state, *sites, _constants(adam, dtype))
 
 
@@ -193,7 +193,7 @@ def adam_whole_(
     part: Contribution,
     m: Tensor,
     v: Tensor,
-    turn: Turn,
+    pace: Pace,
     adam: Adam,
     noise: tuple[Tensor, Tensor] | None = None,
 ) -> None:
@@ -202,24 +202,24 @@ def adam_whole_(
     groups = _groups(table, part)
     state = [tensor.detach().numpy() for tensor in (m, v)]
     dtype = state[0].dtype
-    sites = (_pieces(turn), *_corrections(turn.steps.numpy(), adam, dtype))
+    sites = (_pieces(pace), *_corrections(pace.steps.numpy(), adam, dtype))
     none = table.new_empty(0, table.shape[1]), table.new_empty(0, 3)
     tie = map(_rows, none if part.tie is None else (part.tie.kept, part.tie.factors))
     factors = _factors(table, part)
     optimizers.adam_whole(*factors, *groups, *tie, *state, *sites, _constants(adam, dtype))
 
 
-def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None:
+def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, pace: Pace, rate: float) -> None:
     arrays = [tensor.detach().numpy() for tensor in (table, gradient, squares)]
     scalar = arrays[0].dtype.type
-    optimizers.adagrad(*arrays, _pieces(turn), scalar(rate), scalar(ADAGRAD_EPSILON))
-    _clear_inactive(arrays[1], turn)
+    optimizers.adagrad(*arrays, _pieces(pace), scalar(rate), scalar(ADAGRAD_EPSILON))
+    _clear_inactive(arrays[1], pace)
 
 
-def sgd_(table: Tensor, gradient: Tensor, turn: Turn, rate: float) -> None:
+def sgd_(table: Tensor, gradient: Tensor, pace: Pace, rate: float) -> None:
     arrays = [tensor.detach().numpy() for tensor in (table, gradient)]
-    optimizers.sgd(*arrays, _pieces(turn), arrays[0].dtype.type(rate))
-    _clear_inactive(arrays[1], turn)
+    optimizers.sgd(*arrays, _pieces(pace), arrays[0].dtype.type(rate))
+    _clear_inactive(arrays[1], pace)
 
 
 sgd_touched_ = partial(reference.sgd_touched_, touched=touched)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedkge.kernels import reference
-from fedkge.kernels.base import Adam, Contribution, Debt, Similarity, Turn
+from fedkge.kernels.base import Adam, Contribution, Debt, Pace, Similarity
 from fedkge.kernels.gpu import (
     contrasting,
     grouping,
@@ -26,7 +26,7 @@ from fedkge.kernels.gpu.grouping import Groups
 
 quantise, restored = reference.quantise, reference.restored
 uniform = sampling.uniform
-squares, shares, add_noise_ = norms.squares, norms.shares, noise.add_noise_
+squares, clip_factors, add_noise_ = norms.squares, norms.clip_factors, noise.add_noise_
 order_keys = sampling.order_keys
 negatives_ = sampling.negatives_
 
@@ -113,13 +113,13 @@ def moments(table: Tensor, kept: Tensor) -> Tensor:
     return out
 
 
-def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
-    optimizers.adam(_own(table), _own(gradient), _own(m), _own(v), turn, adam)
+def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
+    optimizers.adam(_own(table), _own(gradient), _own(m), _own(v), pace, adam)
 
 
-def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, turn: Turn, adam: Adam) -> None:
+def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
     groups = Groups.of(part, len(table))
-    stepping.adam_touched(_own(table), part, groups, _own(m), _own(v), turn, adam)
+    stepping.adam_touched(_own(table), part, groups, _own(m), _own(v), pace, adam)
 
 
 def adam_whole_(
@@ -127,20 +127,20 @@ def adam_whole_(
     part: Contribution,
     m: Tensor,
     v: Tensor,
-    turn: Turn,
+    pace: Pace,
     adam: Adam,
     noise: tuple[Tensor, Tensor] | None = None,
 ) -> None:
     drawn = None if noise is None else (_in(noise[0]), _in(noise[1]))
-    stepping.adam_whole(_own(table), part, _own(m), _own(v), turn, adam, noise=drawn)
+    stepping.adam_whole(_own(table), part, _own(m), _own(v), pace, adam, noise=drawn)
 
 
-def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float) -> None:
-    optimizers.adagrad(_own(table), _own(gradient), _own(squares), turn, rate)
+def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, pace: Pace, rate: float) -> None:
+    optimizers.adagrad(_own(table), _own(gradient), _own(squares), pace, rate)
 
 
-def sgd_(table: Tensor, gradient: Tensor, turn: Turn, rate: float) -> None:
-    optimizers.sgd(_own(table), _own(gradient), turn, rate)
+def sgd_(table: Tensor, gradient: Tensor, pace: Pace, rate: float) -> None:
+    optimizers.sgd(_own(table), _own(gradient), pace, rate)
 
 
 def sgd_touched_(table: Tensor, part: Contribution, rate: float) -> None:

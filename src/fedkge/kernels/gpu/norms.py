@@ -186,7 +186,7 @@ def _shares(
     tl.store(loss, tl.sum(total, 0) / tl.maximum(count, 1).to(tl.float64))
 
 
-def shares(
+def clip_factors(
     squares: Tensor, losses: Tensor, clip: Tensor, there: Tensor, expected: float
 ) -> tuple[Tensor, Tensor]:
     tables, b = squares.shape

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Similarity, Turn
+from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Pace, Similarity
 from fedkge.kernels.gpu.launch import Tiles, launch
 
 DENSE = Tiles(2048)
@@ -30,13 +30,13 @@ def _corrections(
     tl.store(out + sites + s, tl.sqrt(1.0 - tl.exp2(taken * LOG2)), mask=s < sites)
 
 
-def corrections(turn: Turn, adam: Adam, dtype: torch.dtype) -> Tensor:
+def corrections(pace: Pace, adam: Adam, dtype: torch.dtype) -> Tensor:
     """Each site's bias-corrected rate and the root that corrects its second moment `[2, s]`."""
-    sites = len(turn.steps)
-    out = turn.steps.new_empty((2, sites), dtype=dtype)
+    sites = len(pace.steps)
+    out = pace.steps.new_empty((2, sites), dtype=dtype)
     logs = [math.log2(beta) if beta else -math.inf for beta in (adam.beta1, adam.beta2)]
     grid = (triton.cdiv(sites, 32),)
-    launch(_corrections, grid, out, turn.steps, adam.rate, sites, *logs, BLOCK=32, num_warps=1)
+    launch(_corrections, grid, out, pace.steps, adam.rate, sites, *logs, BLOCK=32, num_warps=1)
     return out
 
 
@@ -159,17 +159,17 @@ def _sgd(
     tl.store(table + at, value, mask=mask)
 
 
-def sites_of(turn: Turn) -> tuple[Tensor, Tensor]:
-    return turn.ends.contiguous(), turn.active.contiguous().view(torch.uint8)
+def sites_of(pace: Pace) -> tuple[Tensor, Tensor]:
+    return pace.ends.contiguous(), pace.active.contiguous().view(torch.uint8)
 
 
-def _dense(kernel, tables: tuple[Tensor, ...], turn: Turn, *constants, tiles: Tiles, **meta) -> None:
+def _dense(kernel, tables: tuple[Tensor, ...], pace: Pace, *constants, tiles: Tiles, **meta) -> None:
     """Run `kernel` over all tiles of tables that are shaped alike."""
     height, width = tables[0].shape
-    sites = len(turn.ends)
+    sites = len(pace.ends)
     shape = tiles.fit(Similarity.DOT, width, height)  # rows of plain numbers
     grid = (triton.cdiv(height, shape["BLOCK"]), triton.cdiv(width, shape["CHUNK"]))
-    arguments = (*tables, *sites_of(turn), *constants, height, sites)
+    arguments = (*tables, *sites_of(pace), *constants, height, sites)
     launch(kernel, grid, *arguments, SEARCH=sites.bit_length(), **meta, **shape)
 
 
@@ -178,17 +178,17 @@ def constants_of(adam: Adam) -> dict[str, float]:
 
 
 def adam(
-    table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, turn: Turn, adam: Adam, tiles: Tiles = DENSE
+    table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, pace: Pace, adam: Adam, tiles: Tiles = DENSE
 ) -> None:
-    corrected = corrections(turn, adam, table.dtype)
-    _dense(_adam, (table, gradient, m, v), turn, corrected, tiles=tiles, **constants_of(adam))
+    corrected = corrections(pace, adam, table.dtype)
+    _dense(_adam, (table, gradient, m, v), pace, corrected, tiles=tiles, **constants_of(adam))
 
 
 def adagrad(
-    table: Tensor, gradient: Tensor, squares: Tensor, turn: Turn, rate: float, tiles: Tiles = DENSE
+    table: Tensor, gradient: Tensor, squares: Tensor, pace: Pace, rate: float, tiles: Tiles = DENSE
 ) -> None:
-    _dense(_adagrad, (table, gradient, squares), turn, rate, tiles=tiles)
+    _dense(_adagrad, (table, gradient, squares), pace, rate, tiles=tiles)
 
 
-def sgd(table: Tensor, gradient: Tensor, turn: Turn, rate: float, tiles: Tiles = DENSE) -> None:
-    _dense(_sgd, (table, gradient), turn, rate, tiles=tiles)
+def sgd(table: Tensor, gradient: Tensor, pace: Pace, rate: float, tiles: Tiles = DENSE) -> None:
+    _dense(_sgd, (table, gradient), pace, rate, tiles=tiles)

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedkge.kernels.base import Adam, Contribution, Turn
+from fedkge.kernels.base import Adam, Contribution, Pace
 from fedkge.kernels.gpu.grouping import GROUPS, SLICE, Groups, first_head, group_gradient
 from fedkge.kernels.gpu.launch import Tiles, launch
 from fedkge.kernels.gpu.noise import normals_from
@@ -91,16 +91,16 @@ def adam_touched(
     groups: Groups,
     m: Tensor,
     v: Tensor,
-    turn: Turn,
+    pace: Pace,
     adam: Adam,
     tiles: Tiles = GROUPS,
     slice_: int = SLICE,
 ) -> None:
     """Compute the gradient of each touched row and step it at once."""
-    sites = len(turn.ends)
+    sites = len(pace.ends)
     shape = tiles.fit(part.kind, table.shape[1], len(groups.rows))
     grid = (triton.cdiv(len(groups.rows), slice_), triton.cdiv(shape["SPAN"], shape["CHUNK"]))
-    owners = (*sites_of(turn), corrections(turn, adam, table.dtype), sites)
+    owners = (*sites_of(pace), corrections(pace, adam, table.dtype), sites)
     meta = {"SEARCH": sites.bit_length(), "SLICE": slice_, **constants_of(adam), **shape}
     launch(_adam_touched, grid, table, m, v, *owners, *groups.arguments(part), **meta)
 
@@ -181,7 +181,7 @@ def adam_whole(
     part: Contribution,
     m: Tensor,
     v: Tensor,
-    turn: Turn,
+    pace: Pace,
     adam: Adam,
     tiles: Tiles = SHELF,
     noise: tuple[Tensor, Tensor] | None = None,
@@ -190,11 +190,11 @@ def adam_whole(
 
     With `noise`, a key [1] and a scale [1], each row's gradient has the noise that `add_noise_` draws.
     """
-    sites = len(turn.ends)
+    sites = len(pace.ends)
     shape = tiles.fit(part.kind, table.shape[1], 1 << 20)
     grid = (len(table), triton.cdiv(shape["SPAN"], shape["CHUNK"]))
     shelves = Shelves.of(part, len(table))
-    owners = (*sites_of(turn), corrections(turn, adam, table.dtype), sites)
+    owners = (*sites_of(pace), corrections(pace, adam, table.dtype), sites)
     tie = (table, table) if part.tie is None else (part.tie.kept, part.tie.factors.contiguous())
     drawn = (table, table) if noise is None else noise
     flags = {"TIED": part.tie is not None, "NOISY": noise is not None, "SEARCH": sites.bit_length()}

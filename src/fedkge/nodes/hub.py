@@ -1,0 +1,504 @@
+"""The hub: it asks sites to train, aggregates what comes in time, has it measured, decides when to stop."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedkge.errors import DataWarning
+from fedkge.exchange.channel import Channel, channel, serial
+from fedkge.exchange.direction import WHERE, pack
+from fedkge.exchange.rows import HUB, Message, Rows, Update, carried, named, renumbered, under, update_under
+from fedkge.graphs.graph import Axis
+from fedkge.methods import Hub
+from fedkge.nodes.base import Node, Setting
+from fedkge.nodes.notes import Refusal, allowed, dialled, joining, measured, noted, reading
+from fedkge.nodes.roster import Roster
+from fedkge.nodes.terms import Terms
+from fedkge.nodes.validation import TOGETHER, Judge
+from fedkge.randomness import key
+from fedkge.training import Stopping
+
+LASTING = ("taken", "news", "owed", "until")  #: what it keeps about sites, by name
+OWED = 8  #: rounds of which a late answer is read
+VOID = 10  #: rounds in a row without a quorum before the hub gives up
+
+
+@dataclass(frozen=True)
+class Plan:
+    """When a federation validates and when it ends."""
+
+    rounds: int
+    every: int = 5  #: rounds between validations
+    stopping: Stopping = field(default_factory=Stopping)  #: as it is before the first validation
+    seed: int = 0
+    each: bool = False  #: sites that stop together keep each its own best, and go on while any gains
+    first: bool = False  #: validates before the first round too, as tables that were trained may be the best
+
+    @classmethod
+    def of(cls, terms: Terms, first: bool = False) -> Plan:
+        evaluate = terms.evaluate
+        stopping = Stopping(evaluate.patience, evaluate.rule)
+        return cls(terms.rounds, evaluate.every, stopping, terms.seed, evaluate.keep == "each", first)
+
+
+class HubNode(Node):
+    """The hub with its folder.
+
+    A round: `train` to the sites asked, `upload` from them, and when validation is due `measure` to all and
+    `metrics` from all. `state()` is what it was when the round began, so that after a restart the sites join
+    again and the round is asked for again, in the same words.
+    """
+
+    def __init__(
+        self,
+        terms: Terms,
+        sites: Iterable[str],
+        setting: Setting = Setting(),  # noqa: B008 - frozen
+        first: bool = False,
+        pooled: bool = False,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(HUB, terms, setting)
+        self.kinds = {"join": self._join, "upload": self._upload, "metrics": self._metrics}
+        self.method, self.selection = terms.method, terms.selection
+        # Where nothing is exchanged, nobody is waited for and nothing gets lost.
+        self.participation = terms.participation if self.method.shares else type(terms.participation)()
+        self.plan, self.pooled, self.device = Plan.of(terms, first), pooled, torch.device(device)
+        self.sites = sorted(sites)
+        self.hub = Hub(aggregation=self.method.combining(terms.aggregate))
+        self.roster = Roster(self.method.shares, self.device)
+        self.channels: dict[str, Channel] = {}
+        self.validation = Judge(self.method, self.sites, self.plan.stopping, self.plan.each)
+        self._round = 0  # the last that was closed, or is open
+        self.phase = "join"
+        self.taken: dict[str, int] = {}  # to be told: the round of a site's last upload if used, else 0
+        self.news: dict[str, int] = {}  # the same of late uploads, to be told from the next round on
+        self.holds: set[str] = set()  # who was sent the current answer, to be measured
+        self.stopped: set[str] = set()
+        self.owed: dict[
+            str, list[int]
+        ] = {}  # rounds that a site was asked for and has not answered, the last few
+        self.until: dict[str, int] = {}  # the last round that a site's privacy budget allows
+        self.void = 0
+        self.failed: str | None = None
+        self._here: set[str] = set()  # who has joined since the hub was started
+        self._open: dict[str, Message] = {}  # questions that are not answered yet
+        self._asked: list[str] = []
+        self._inbox: dict[str, Update] = {}
+        self._refused: dict[str, str] = {}
+        self._late: dict[str, Update] = {}
+        self._ended: dict[str, Message] = {}  # what sites that have stopped were told
+        self._began = self._plain()
+
+    # Messages
+
+    def partners(self) -> Collection[str]:
+        return self.sites
+
+    @property
+    def round(self) -> int:
+        return int(self._began["round"])
+
+    def refuse(self, message: Message, why: str) -> list[Message]:
+        """An answer that is refused is no longer waited for: the others go on without it."""
+        super().refuse(message, why)
+        sender, phase = message.sender, {"upload": "train", "metrics": "measure"}.get(message.kind)
+        mine = (message.recipient, message.run) == (
+            self.id,
+            self.setting.run,
+        ) and message.round == self._round
+        if not mine or phase != self.phase or sender not in self._open:
+            return []
+        if phase == "measure":
+            self.validation.heard.add(sender)
+            return self._validated_if_due()
+        self._refused[sender] = why
+        return self._close_if_due()
+
+    def expire(self, round: int) -> list[Message]:
+        """Time is up: without a quorum the answers are left out; who has not measured is passed over."""
+        if self.phase == "join":
+            return self._begin_without(set(self.sites) - self._here)
+        if round != self._round or self.phase not in ("train", "measure"):
+            return []
+        if self.phase == "measure":
+            return self._validated()
+        return self._close() if len(self._inbox) >= self._needed else self._give_up()
+
+    # Joining
+
+    def _join(self, message: Message) -> list[Message]:
+        """A site joins: at first, again after it or the hub was gone, or with other rows than before."""
+        site = message.sender
+        with reading():
+            said = joining(message, self.method.shares, self.pooled)
+        again = self.roster.has(site, said)
+        if self.settled and not again and not self.participation.open:
+            what = "announces other rows, or other validation questions, than before"
+            what = what if site in self.roster.joined else "joins too late"
+            raise Refusal(f"{what}, and participation.open is false")
+        if again:
+            self.roster.joined[site] = said
+        else:
+            self.roster.waiting[site] = said
+        self._here.add(site)
+        if said.allows is not None:
+            self.until[site] = self._round - (self.phase == "train" and site in self._open) + said.allows
+        if self.phase == "join":
+            return self._begin() if self._here >= set(self.sites) else []
+        return [self._share(site), *self._unanswered(site)] if again else []
+
+    def _begin_without(self, missing: Collection[str]) -> list[Message]:
+        """Time is up for joining: who is missing may join later, if the terms allow it."""
+        if self.participation.open and self._here:
+            return self._begin()
+        return self._fail(f"{', '.join(sorted(missing))} did not join")
+
+    def _begin(self) -> list[Message]:
+        """Everyone is here: say who shares what, and ask for the first round, or for the open one again."""
+        if not self.settled:
+            self._settle()
+            self._warn()
+        out = [self._share(site) for site in sorted(self.roster.joined)]
+        return out + (self._measure() if self.plan.first and not self.validation.begun else self._advance())
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known who shares what."""
+        return bool(self.roster.joined)
+
+    def _settle(self) -> set[str]:
+        """Take in what was announced; the sites that share other rows now."""
+        before = {site: dict(ids) for site, ids in self.hub.ids.items()}
+        to, rows = self.roster.settle(self.hub)
+        hub, late = self.hub, self.participation.late == "use"
+        hub.fresh = {}
+        hub.by_id = {
+            a: {k: carried(t, to[a], hub.sizes[a]) for k, t in of.items()} for a, of in hub.by_id.items()
+        }
+        for site, by_axis in hub.by_row.items():
+            for a, of in by_axis.items():
+                by_axis[a] = {k: carried(t, rows[site][a], len(hub.ids[site][a])) for k, t in of.items()}
+        for updates in (self._inbox, self._late):
+            updates |= {site: renumbered(update, to) for site, update in updates.items()}
+        for site, ids in hub.ids.items():
+            if site in self.channels:
+                self.channels[site] = self.channels[site].moved(ids, rows[site])
+            else:
+                self.channels[site] = channel(self.terms.coding, ids, self.terms.widths, hub=True, late=late)
+        size = {site: {a: len(own) for a, own in of.items()} for site, of in before.items()}
+        return {
+            site
+            for site, ids in hub.ids.items()
+            if site not in before
+            or any(
+                size.get(site, {}).get(a) != len(own) or bool((rows[site][a] < 0).any())
+                for a, own in ids.items()
+            )
+        }
+
+    def _warn(self) -> None:
+        """Say who has nothing to share, where others have."""
+        rows = {site: sum(map(len, of.values())) for site, of in self.hub.ids.items()}
+        alone = [site for site, count in rows.items() if self.method.shares and not count]
+        if alone and len(alone) == len(rows):
+            warnings.warn(
+                "no two sites have anything in common: every site trains alone", DataWarning, stacklevel=2
+            )
+            return
+        for site in alone:
+            message = f"site {site!r} has nothing in common with the others: it trains alone"
+            warnings.warn(message, DataWarning, stacklevel=2)
+
+    def _share(self, site: str) -> Message:
+        """Which of the rows that a site announced others have."""
+        said = self.roster.joined[site]
+        bits = {
+            f"{a}.{WHERE}": pack(self.roster.where(site, a), len(said.ids[a])) for a in self.method.shares
+        }
+        return self.message(site, "shared", self._round, bits, version=said.version)
+
+    def _unanswered(self, site: str) -> list[Message]:
+        """The question that a site which was gone has not answered, or the end, in the same words."""
+        return [of[site] for of in (self._open, self._ended) if site in of]
+
+    # Uploads
+
+    def _upload(self, message: Message) -> list[Message]:
+        site, number = message.sender, serial("train", message.round)
+        if self.phase == "join":
+            raise Refusal("speaks before everyone has joined")
+        if message.round > self._round:
+            raise Refusal("answers a round that has not begun")
+        if message.round not in self.owed.get(site, ()):
+            raise Refusal("answers nothing that was asked")
+        with reading():
+            read = self.channels[site].read(message.body)
+            self.selection.check(read.update, self.hub.ids[site], message.round)
+            allows = allowed(message)
+        update = self.channels[site].accept(read, number)
+        self.owed[site] = [round for round in self.owed[site] if round > message.round]
+        if allows is not None:
+            self.until[site] = message.round + allows
+        if message.round != self._round or self.phase != "train":
+            return self._arrived_late(site, message.round, update)
+        self._inbox[site] = update
+        self._open.pop(site, None)
+        self.channels[site].answered(number)
+        return self._close_if_due()
+
+    def _arrived_late(self, site: str, round: int, update: Update) -> list[Message]:
+        used = self.participation.late == "use"
+        self.news[site] = round if used else 0
+        if used:
+            self._late[site] = update
+        self.note({"event": "late", "site": site, "round": round, "used": used})
+        return []
+
+    # Rounds
+
+    @property
+    def limit(self) -> int:
+        """The last round: as planned, or the last that any site's privacy budget has steps for."""
+        active = self._active
+        if not active or not self.until.keys() >= set(active):
+            return self.plan.rounds
+        return min(self.plan.rounds, max(self.until[site] for site in active))
+
+    def _advance(self) -> list[Message]:
+        """The next round, and the end for those who have finished."""
+        self._began = self._plain()
+        over = self._round >= self.limit
+        out = [self._stop(site) for site in self._active if over or self.validation.finished(site)]
+        self.stopped |= {message.recipient for message in out}
+        if not self._active:
+            self._end()
+            return out
+        self._round, self.phase = self._round + 1, "train"
+        self._asked = self.participation.asked(self._active, self.plan.seed, self._round)
+        self._inbox, self._refused = {}, {}
+        self.owed |= {site: [*self.owed.get(site, []), self._round][-OWED:] for site in self._asked}
+        self._open = {site: self._ask(site, "train") for site in self._asked}
+        self._written()
+        return out + list(self._open.values())
+
+    def _written(self) -> None:
+        if self.setting.often:
+            self.save()
+        else:
+            self.flush()
+
+    def _end(self) -> None:
+        kept = self.validation.keeping
+        names = {TOGETHER: self.sites[0] if len(self.sites) == 1 else "federation"}
+        courses = {
+            names.get(name, name): {
+                "rounds": s.last_at,
+                "best_round": s.best_at,
+                "best_rounds": dict(s.beside_at),
+            }
+            for name, s in kept.items()
+        }
+        self.phase, self._open = "done", {}
+        self.note({"event": "done", "round": self._round, "courses": courses})
+        self._written()
+
+    def _fail(self, why: str) -> list[Message]:
+        """Give up; what was kept so far stays with the sites."""
+        out = [self._stop(site) for site in self._active]
+        self.stopped |= {message.recipient for message in out}
+        self.phase, self.failed, self._open = "failed", why, {}
+        self.note({"event": "failed", "round": self._round, "why": why})
+        self.flush()
+        return out
+
+    def _ask(self, site: str, kind: str) -> Message:
+        note = self._said(site)
+        if site in self.holds:
+            update: Update = {}
+            note["held"] = True
+        else:
+            answer = self.method.answer(self.hub, site)
+            update = {a: self._chosen(site, a, rows) for a, rows in answer.items() if self._is_news(rows)}
+        self.holds.discard(site)
+        dials = self.method.dials() if kind == "train" else None
+        if dials is not None:
+            note["dials"] = dict(dials.told(self.hub, site))
+        body = self.channels[site].encode(update, serial(kind, self._round))
+        return self.message(site, kind, self._round, body, **note)
+
+    def _is_news(self, rows: Rows) -> bool:
+        """Means of what others sent are of the round just closed: after a void one, they were told before."""
+        return not self.void or rows.support is None
+
+    def _chosen(self, site: str, axis: Axis, rows: Rows) -> Rows:
+        tie = key(self.plan.seed, site, axis, self._round, "ties")
+        at = self.selection.down(rows, len(self.hub.ids[site][axis]), tie)
+        return rows if at is None else rows[at]
+
+    def _stop(self, site: str) -> Message:
+        self._ended[site] = self.message(site, "stop", self._round, **self._said(site))
+        return self._ended[site]
+
+    def _said(self, site: str) -> dict[str, Any]:
+        """What the site is told about its last upload, and about what it measured last; once."""
+        note: dict[str, Any] = {"taken": self.taken.pop(site)} if site in self.taken else {}
+        if site in self.validation.best:
+            note["best"] = sorted(self.validation.best.pop(site))
+        return note
+
+    @property
+    def _needed(self) -> int:
+        return self.participation.needed(len(self._asked))
+
+    def _close_if_due(self) -> list[Message]:
+        """At the quorum, or when everyone asked has been heard: refused answers leave the others alone."""
+        if len(self._inbox) >= self._needed:
+            return self._close()
+        if len(self._inbox.keys() | self._refused.keys()) < len(self._asked):
+            return []
+        return self._close() if self._inbox else self._give_up()
+
+    def _close(self) -> list[Message]:
+        self.void = 0
+        self.taken |= dict.fromkeys(self._refused, 0) | self.news | dict.fromkeys(self._inbox, self._round)
+        out = self._grown()
+        self.hub.sparse, self.hub.fresh = not self.selection.whole(self._round), {}
+        self.method.aggregate(self.hub, {**self._late, **self._inbox})
+        self._late, self.holds = {}, set()
+        return out + self._closed()
+
+    def _give_up(self) -> list[Message]:
+        self.void += 1
+        if self.void >= VOID:
+            refused = "; ".join(f"{site} was refused: {why}" for site, why in list(self._refused.items())[:3])
+            return self._fail(
+                f"round {self._round}: {len(self._inbox)} of {len(self._asked)} sites answered, "
+                f"{self._needed} were needed, for the {VOID}th time in a row; "
+                f"{refused or 'lower participation.quorum'}"
+            )
+        self.taken |= dict.fromkeys(self._refused, 0) | self.news | dict.fromkeys(self._inbox, 0)
+        return self._grown() + self._closed()
+
+    def _grown(self) -> list[Message]:
+        """Take in what sites have announced since the round began; who shares other rows now is told."""
+        self.news = {}
+        changed = sorted(self._settle()) if self.roster.waiting else []
+        self.owed |= {site: [] for site in changed}  # what is under way is about the rows before
+        return [self._share(site) for site in changed]
+
+    def _closed(self) -> list[Message]:
+        self._open = {}
+        self.note(
+            {
+                "event": "round",
+                "round": self._round,
+                "participants": sorted(self._inbox),
+                "void": self.void > 0,
+                "late": [s for s in self._asked if s not in self._inbox and s not in self._refused],
+                "refused": dict(self._refused),
+            }
+        )
+        validates = self._round % self.plan.every == 0 or self._round == self.limit
+        return self._measure() if validates else self._advance()
+
+    # Validation
+
+    def _measure(self) -> list[Message]:
+        """Have everyone measure; before the first round the hub has nothing to tell."""
+        self.phase = "measure"
+        self.validation.begin()
+        if self._round == 0 or not self.method.measures_answer:
+            asked = {s: self.message(s, "measure", self._round, **self._said(s)) for s in self._active}
+        else:
+            asked = {site: self._ask(site, "measure") for site in self._active}
+            self.holds = set(self._active)
+        self._open = asked
+        return list(asked.values())
+
+    def _metrics(self, message: Message) -> list[Message]:
+        site = message.sender
+        if message.round != self._round or self.phase != "measure" or site not in self._open:
+            raise Refusal("measures nothing that was asked")
+        if site in self.validation.measured:
+            raise Refusal("measures the same once more")
+        with reading():
+            found, views = measured(message, self.roster.joined[site].queries, self.validation.views)
+        self.validation.hear(site, found, views)
+        self.channels[site].answered(serial("measure", message.round))
+        return self._validated_if_due()
+
+    def _validated_if_due(self) -> list[Message]:
+        return self._validated() if len(self.validation.heard) == len(self._active) else []
+
+    def _validated(self) -> list[Message]:
+        mrr, views = self.validation.judge(self._round)
+        dials = self.method.dials()
+        if self.validation.measured and dials is not None:
+            dials.validated(self.hub, self._round, mrr, views)
+        found = self.validation.latest()
+        event = {"event": "evaluate", "round": self._round, "split": "valid", "sites": found, "mrr": mrr}
+        beside = {"views": views, "dials": dialled(self.method, self.hub, sorted(self.roster.joined))}
+        event |= {name: values for name, values in beside.items() if values}
+        self.note(event | noted(sorted(self.hub.ids), self.method.notes(self.hub)))
+        return self._advance()
+
+    @property
+    def _active(self) -> list[str]:
+        return [site for site in sorted(self.roster.joined) if site not in self.stopped]
+
+    # What lasts
+
+    def _plain(self) -> dict[str, Any]:
+        sets = {name: sorted(getattr(self, name)) for name in ("holds", "stopped")}
+        maps = {name: dict(getattr(self, name)) for name in LASTING}
+        own = {"round": self._round, "void": self.void}
+        return {**own, **sets, **maps, **self.validation.plain()}
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and plain values, as they were when the open round began, and what came late since then."""
+        hub = self.hub
+        tensors = {f"memory.{name}": tensor for name, tensor in hub.memory.items()}
+        tensors |= {f"fresh.{name}": tensor for name, tensor in hub.fresh.items()}
+        for axis, of in hub.by_id.items():
+            tensors |= {f"id.{axis}.{name}": tensor for name, tensor in of.items()}
+        joined, who = self.roster.state()
+        tensors |= {f"joined.{name}": tensor for name, tensor in joined.items()}
+        for number, site in enumerate(sorted(self.roster.joined)):
+            for axis, of in hub.by_row.get(site, {}).items():
+                tensors |= {f"row.{number}.{axis}.{name}": tensor for name, tensor in of.items()}
+            tensors |= {f"sent.{number}.{name}": t for name, t in self.channels[site].memory().items()}
+            tensors |= named(f"late.{number}", self._late.get(site, {}))
+        owed = {site: [r for r in of if r <= self._began["round"]] for site, of in self.owed.items()}
+        return tensors, {**self._began, "news": dict(self.news), "owed": owed, "joined": who}
+
+    def load_state(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
+        """Before anyone has joined."""
+        tensors = {name: tensor.to(self.device) for name, tensor in tensors.items()}
+        self._round, self.void = plain["round"], plain["void"]
+        for name in LASTING:
+            setattr(self, name, dict(plain[name]))
+        self.holds, self.stopped = set(plain["holds"]), set(plain["stopped"])
+        self.validation.load(plain)
+        hub = self.hub
+        self.roster.load(under("joined", tensors), plain["joined"], hub)
+        hub.memory, hub.fresh = under("memory", tensors), under("fresh", tensors)
+        hub.by_id = {axis: found for axis in Axis if (found := under(f"id.{axis}", tensors))}
+        late = self.participation.late == "use"
+        for number, site in enumerate(sorted(self.roster.joined)):
+            rows = {axis: found for axis in Axis if (found := under(f"row.{number}.{axis}", tensors))}
+            if rows:
+                hub.by_row[site] = rows
+            self.channels[site] = channel(
+                self.terms.coding, hub.ids[site], self.terms.widths, hub=True, late=late
+            )
+            self.channels[site].load(under(f"sent.{number}", tensors))
+            if waiting := update_under(f"late.{number}", tensors):
+                self._late[site] = waiting
+        self._began = self._plain()

@@ -1,0 +1,205 @@
+"""Plain values beside rows, read as hostile input: questions, metrics, and what a site says when it joins."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import isfinite, nan
+from reprlib import repr as brief
+from typing import Any, TypeAlias
+
+from torch import Tensor
+
+from fedkge.errors import DataError
+from fedkge.evaluation import combined
+from fedkge.evaluation.metrics import NAMES
+from fedkge.exchange.announce import Id, announced
+from fedkge.exchange.rows import Message, Update
+from fedkge.graphs.graph import Axis
+from fedkge.methods import Hub, Method
+from fedkge.models.tables import LONGEST
+from fedkge.training.stopping import OWN
+
+BySite: TypeAlias = Mapping[str, Mapping[str, float]]  #: whose triples -> metric -> value
+MOST = 1 << 53  #: the largest whole number that a note may hold
+LONGEST_WHY = 400  #: characters that a refusal takes to say why
+
+
+class Refusal(Exception):  # noqa: N818 - reads as what it says
+    """A message that is not heeded; nothing has changed."""
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Whatever is wrong with what somebody sent is a refusal. Nothing may be changed in here."""
+    try:
+        yield
+    except DataError as error:
+        raise Refusal(str(error)[:LONGEST_WHY]) from None  # it may quote what was sent
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        AttributeError,
+        RuntimeError,
+        ArithmeticError,
+    ) as error:
+        raise Refusal(f"cannot be read: {type(error).__name__}: {str(error)[:200]}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the hub says with its question, besides rows."""
+
+    taken: int | None = None  #: the round of the site's last upload if it was used, else 0; None: not said
+    best: tuple[str, ...] = ()  #: what the site measured last that is its best
+    held: bool = False  #: the answer that came to be measured still holds
+    dials: Mapping[str, float] = field(default_factory=dict)
+    update: Update = field(default_factory=dict)
+
+
+def question(message: Message, dials: Collection[str], views: Collection[str]) -> Question:
+    """The note of a question or of the end; `dials` are set when a site is asked to train."""
+    note = _only(message.note, "taken", "best", "held", "dials")
+    taken, best, held, told = (note.get(name) for name in ("taken", "best", "held", "dials"))
+    if taken is not None:
+        _whole("taken", taken)
+    known = {OWN, *views}
+    best = [] if best is None else best
+    if not (isinstance(best, list) and all(isinstance(v, str) and v in known for v in best)) or len(
+        set(best)
+    ) < len(best):
+        raise DataError(f"best: {brief(best)}, expected some of {sorted(known)}")
+    if held is not None and held is not True:
+        raise DataError(f"held: {brief(held)}, expected true, or nothing")
+    expected = set(dials) if message.kind == "train" else set()
+    told = {} if told is None else told
+    if not isinstance(told, Mapping) or told.keys() != expected:
+        raise DataError(f"dials: {brief(told)}, expected {sorted(expected) or 'none'}; another method?")
+    return Question(
+        taken,
+        tuple(best),
+        held is True,
+        {name: _number(f"dials.{name}", of, LONGEST) for name, of in told.items()},
+    )
+
+
+def version_of(message: Message) -> int:
+    """Which of its announcements a site is told about."""
+    return _whole("version", _only(message.note, "version").get("version"))
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """What a site says when it joins."""
+
+    version: int
+    ids: Mapping[Axis, tuple[Id, ...]]
+    queries: Mapping[str, int]  #: validation questions, by whose triples
+    allows: int | None  #: how many more rounds its privacy budget has steps for
+
+
+def joining(message: Message, axes: Sequence[Axis], pooled: bool) -> Joining:
+    """`pooled`: one party measures for several sites."""
+    note = _only(message.note, "version", "queries", "allows")
+    if message.round:
+        raise DataError(f"joins in round {message.round}, expected 0")
+    queries = note.get("queries")
+    if not isinstance(queries, Mapping) or not queries or not (pooled or queries.keys() == {message.sender}):
+        raise DataError(
+            f"queries: {brief(queries)}, expected a number of validation questions for {message.sender!r}"
+        )
+    counts = {site: _whole(f"queries.{site[:40]}", count) for site, count in queries.items()}
+    allows = None if note.get("allows") is None else _whole("allows", note["allows"])
+    return Joining(_whole("version", note.get("version")), announced(message.body, axes), counts, allows)
+
+
+def allowed(message: Message) -> int | None:
+    """How many more rounds the sender of an upload has a privacy budget for, where it says so."""
+    note = _only(message.note, "allows")
+    return None if note.get("allows") is None else _whole("allows", note["allows"])
+
+
+def measured(
+    message: Message, queries: Mapping[str, int], views: Collection[str]
+) -> tuple[BySite, dict[str, BySite]]:
+    """A site's metrics, and those of each view that is validated too."""
+    if message.body:
+        raise DataError("metrics with rows, expected none")
+    note = _only(message.note, "metrics", "views")
+    beside = note.get("views", {})
+    if not isinstance(beside, Mapping) or beside.keys() != set(views):
+        raise DataError(f"views: {brief(beside)}, expected {sorted(views) or 'none'}")
+    return _by_site(note.get("metrics"), queries), {
+        view: _by_site(of, queries) for view, of in beside.items()
+    }
+
+
+def _by_site(found: Any, queries: Mapping[str, int]) -> BySite:
+    if not isinstance(found, Mapping) or found.keys() != queries.keys():
+        raise DataError(f"metrics: {brief(found)}, expected those of {', '.join(queries)}")
+    return {site: _metrics(of, queries[site]) for site, of in found.items()}
+
+
+def _metrics(found: Any, queries: int) -> dict[str, float]:
+    """Finite, in their ranges, and over as many questions as were announced."""
+    if not isinstance(found, Mapping) or type(found.get("count")) is not int or found["count"] != queries:
+        raise DataError(f"metrics: {brief(found)}, expected a count of {queries}, as announced")
+    if queries == 0 and found.keys() == {"count"}:
+        return {**dict.fromkeys(NAMES, nan), "count": 0}
+    if found.keys() != {*NAMES, "count"}:
+        raise DataError(f"metrics: {sorted(map(str, found))[:10]}, expected {', '.join(NAMES)} and count")
+    values = {name: _number(name, found[name]) for name in NAMES}
+    for name, value in values.items():
+        if not (value >= 1 if name == "mr" else 0 <= value <= 1):
+            raise DataError(
+                f"{name}: {value:g}, expected {'at least 1' if name == 'mr' else 'a number from 0 to 1'}"
+            )
+    return {**values, "count": queries}
+
+
+def _only(note: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    if not note.keys() <= set(names):
+        raise DataError(f"a note of {brief(sorted(note))}, expected at most {', '.join(names)}")
+    return note
+
+
+def _whole(name: str, value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= MOST:
+        raise DataError(f"{name}: {brief(value)}, expected a whole number of at least 0")
+    return int(value)
+
+
+def _number(name: str, value: Any, most: float = 1e300) -> float:
+    if type(value) not in (int, float) or abs(value) > most or not isfinite(value):
+        raise DataError(f"{name}: {brief(value)}, expected a finite number within {most:g}")
+    return float(value)
+
+
+# What the hub makes of them
+
+
+def mrr_of(metrics: Mapping[str, BySite], sites: Iterable[str]) -> float:
+    """Over all queries of these sites."""
+    return combined(m for site in sites for m in metrics[site].values())["mrr"]
+
+
+def dialled(method: Method, hub: Hub, sites: Sequence[str]) -> dict[str, Any]:
+    """What sites are told from now on: a number by dial, or where theirs are not alike, one by site."""
+    dials = method.dials()
+    if dials is None:
+        return {}
+    told = {site: dials.told(hub, site) for site in sites}
+    found = {name: {site: told[site][name] for site in sites} for name in dials.names}
+    return {n: of if len(set(of.values())) > 1 else of[sites[0]] for n, of in found.items()}
+
+
+def noted(sites: Sequence[str], notes: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Numbers [s, s] between sites as a journal has them, to six digits; nothing where there are none."""
+    found = {
+        name: {"sites": list(sites), "values": [[float(f"{v:.6g}") for v in row] for row in values.tolist()]}
+        for name, values in notes.items()
+    }
+    return {"notes": found} if found else {}

@@ -1,0 +1,77 @@
+"""What a site needs to train on confidential triples: noise, a ledger and a secret of its own."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from fedkge.errors import ConfigError
+from fedkge.graphs.graph import Graph
+from fedkge.nodes.ledgers import open_ledger
+from fedkge.nodes.terms import Terms
+from fedkge.privacy import Privacy, Spending
+from fedkge.training.cadence import Cadence
+from fedkge.training.confidential import marked, unmarked
+from fedkge.training.private import Protection
+from fedkge.training.secret import Secret
+
+
+def protection(terms: Terms, site: str, graph: Graph, home: Path) -> Protection | None:
+    """How a site's confidential triples are protected; none where there are none, or they need no noise.
+
+    The ledger must have what the site's own folder knows to have been released.
+    """
+    privacy = terms.privacy
+    if not privacy.noisy or not (marks := marked(graph, privacy)).any():
+        return None
+    triples = int(marks.sum())
+    privacy.check_triples(site, triples)
+    cadence = Cadence.of(terms.trainer, privacy, triples)
+    noise = _multiplier(privacy, cadence.rate, terms.rounds * terms.trainer.epochs * cadence.steps)
+    spending = Spending(open_ledger(home), site, privacy.budget, triples)
+    return Protection(privacy, marks, noise, cadence, new_secret(site), spending)
+
+
+def new_secret(site: str) -> Secret:
+    """A site's, new whenever it starts or goes on, and kept nowhere: no noise is drawn twice."""
+    return Secret.new()
+
+
+@cache
+def _multiplier(privacy: Privacy, rate: float, steps: int) -> float:
+    """Finding one takes seconds."""
+    return privacy.multiplier(rate, steps)
+
+
+def trained_on(terms: Terms, site: str, graph: Graph) -> Graph:
+    """What may be trained on: all, unless the mode leaves confidential triples out."""
+    if terms.privacy.mode != "u-only":
+        return graph
+    left = unmarked(graph, terms.privacy)
+    if not len(left.train):
+        raise ConfigError(
+            f"privacy.mode: all training triples of site {site!r} are confidential, so that 'u-only' "
+            "leaves none to train on"
+        )
+    return left
+
+
+def check_validation(terms: Terms, site: str, graph: Graph) -> None:
+    """Validation triples cannot be marked; those of relations that none has in the open are so too."""
+    if not (terms.privacy.strict or terms.privacy.mode == "u-only"):
+        return
+    if terms.evaluate.every >= terms.rounds:  # one validation, at the end, that chooses nothing
+        return
+    marks = marked(graph, terms.privacy)
+    found = graph.valid[~np.isin(graph.valid[:, 1], graph.train[~marks, 1])]
+    if len(found) and marks.any():
+        first = graph.relations[int(found[0, 1])]
+        raise ConfigError(
+            f"evaluate: {len(found):,} of {len(graph.valid):,} validation triples of {site!r} are "
+            "confidential, as no training triple in the open has their relations (first: "
+            f"{first!r}); choosing a round by them would reveal them past the noise. Leave them out "
+            f"of valid, or have nothing chosen: evaluate.every = {terms.rounds}, as many as "
+            "there are rounds"
+        )

@@ -1,0 +1,410 @@
+"""A site: it adopts what the hub says, trains, publishes; it measures when asked, and keeps the best."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedkge.errors import ConfigError, DataError
+from fedkge.evaluation.checks import diverged
+from fedkge.exchange.announce import announcement
+from fedkge.exchange.channel import channel, serial
+from fedkge.exchange.direction import WHERE, unpack
+from fedkge.exchange.rows import HUB, Message, Update, named, renumbered, under, update_under
+from fedkge.exchange.select import History
+from fedkge.graphs.graph import Axis, Graph, Ids, Split
+from fedkge.models import Tables
+from fedkge.nodes.base import Node, Setting
+from fedkge.nodes.ledgers import RESULT
+from fedkge.nodes.notes import BySite, Question, Refusal, question, reading, version_of
+from fedkge.nodes.result import RANKS, packed_ranks, save_tables
+from fedkge.nodes.stack import Fitted, Identities, Learner, by_side
+from fedkge.nodes.store import write_whole
+from fedkge.nodes.terms import Terms
+from fedkge.training.stopping import OWN
+
+SPARE = 1.5  #: times the size of its state that must be free on the disk before a site spends privacy
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a site is called by: the ids of its rows, and the names that its tables are saved under."""
+
+    ids: Identities
+    named: Mapping[str, Graph] = field(
+        default_factory=dict
+    )  #: by site, of which there is one unless graphs are pooled
+    withheld: Mapping[Axis, Collection[int]] = field(default_factory=dict)  #: rows that are not announced
+
+    def announced(self, axis: Axis) -> Ids:
+        """Local rows in the order of their ids, less those that are withheld."""
+        ids, hidden = self.ids[axis], set(self.withheld.get(axis, ()))
+        rows = [i for i in sorted(range(len(ids)), key=ids.__getitem__) if i not in hidden]
+        return np.array(rows, np.int64)
+
+
+class SiteNode(Node):
+    """A site with its training and its folder.
+
+    A question that was answered before gets the stored answer: it neither trains nor spends privacy again.
+    A runtime that trains many sites in one go calls `begin`, trains, and calls `finish`; `receive` does the
+    three in a row.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        terms: Terms,
+        learner: Learner,
+        identity: Identity,
+        setting: Setting = Setting(),  # noqa: B008 - frozen
+    ) -> None:
+        super().__init__(id, terms, setting)
+        self.kinds = {
+            "shared": self._shared,
+            "train": self._train,
+            "measure": self._measure,
+            "stop": self._stop,
+        }
+        self.learner, self.site, self.best = learner, learner.site, learner.best
+        self.method, self.identity = terms.method, identity
+        none = {axis: learner.site.shared[axis].ids for axis in self.method.shares}
+        self.channel = channel(terms.coding, none, terms.widths, hub=False)
+        self.history = History(terms.selection, {})
+        self.version, self.ready = (
+            0,
+            False,
+        )  # of the announcement; whether the hub has said which rows are shared
+        self.announced = {axis: identity.announced(axis) for axis in self.method.shares}
+        self.held: Update = {}  # an answer that came to be measured, for the next round
+        self.told: Update = {}  # the answer of the round whose travelling table is kept
+        self.asked, self.uploaded, self.measured = (
+            -1,
+            0,
+            -1,
+        )  # rounds: of the last question, upload, measurement
+        self.kept: dict[str, int] = {}  # view -> the round whose tables are kept
+        self.answers: dict[str, Message] = {}  # kind of question -> what was answered to the last one
+        self.stopped = False
+
+    @property
+    def round(self) -> int:
+        return max(0, self.asked)
+
+    def partners(self) -> Collection[str]:
+        return (HUB,)
+
+    # Who shares what
+
+    def open(self) -> list[Message]:
+        """Announce the ids of all rows that may be shared, and how many validation questions there are."""
+        ids = {axis: [self.identity.ids[axis][i] for i in rows] for axis, rows in self.announced.items()}
+        sides = 2 if self.terms.evaluate.sides == "both" else 1
+        queries = {site: sides * len(part.graph.valid) for site, part in self.learner.member.parts.items()}
+        said = {"version": self.version, "queries": queries, **self._allows()}
+        return [*super().open(), self.message(HUB, "join", 0, announcement(ids), **said)]
+
+    def announce(self, identity: Identity) -> list[Message]:
+        """Announce other rows than before; the hub says when it has taken them in, if the terms allow it."""
+        self.identity, self.version = identity, self.version + 1
+        self.announced = {axis: identity.announced(axis) for axis in self.method.shares}
+        return self.open()
+
+    def _shared(self, message: Message) -> list[Message]:
+        """The hub says which of the announced rows others have: at first, again, or when that has changed."""
+        axes = self.method.shares
+        with reading():
+            self._check_time(message)
+            if version_of(message) != self.version or message.body.keys() != {f"{a}.{WHERE}" for a in axes}:
+                raise DataError(
+                    f"expected a bit per row of announcement {self.version}, for {', '.join(axes)}"
+                )
+            at = {a: unpack(message.body[f"{a}.{WHERE}"].cpu(), len(self.announced[a]), a) for a in axes}
+        rows = {axis: self.announced[axis][where.numpy()] for axis, where in at.items()}
+        if not self.ready or any(not np.array_equal(own, self._rows(axis)) for axis, own in rows.items()):
+            self._share(rows)
+        return []
+
+    def _rows(self, axis: Axis) -> Ids:
+        """The local rows that are shared, in the order in which they travel."""
+        rows: Ids = self.site.shared[axis].local.cpu().numpy()
+        return rows
+
+    def _share(self, rows: Mapping[Axis, Ids]) -> None:
+        """Set up the channel to the hub for these rows; what it had of them before stays."""
+        order = self.identity.ids
+        before = {axis: [order[axis][i] for i in self._rows(axis).tolist()] for axis in rows}
+        self.learner.share(rows)
+        device = self.site.tables.device
+        place = {a: {order[a][i]: n for n, i in enumerate(own.tolist())} for a, own in rows.items()}
+        to = {
+            a: torch.tensor([place[a].get(one, -1) for one in own], dtype=torch.int64, device=device)
+            for a, own in before.items()
+        }
+        self.channel = self.channel.moved({axis: self.site.shared[axis].ids for axis in rows}, to)
+        self.history = self.history.moved(self.method.publish(self.site), to)
+        self.held, self.told = renumbered(self.held, to), renumbered(self.told, to)
+        self.ready = True
+
+    def _allows(self) -> dict[str, int]:
+        """How many more rounds the privacy budget has steps for, where there is one."""
+        one = self.learner.protection
+        if one is None or one.spending.budget is None:
+            return {}
+        each = one.cadence.steps * self.terms.trainer.epochs
+        step = one.cadence.release(self.terms.privacy, one.noise, 1)
+        return {"allows": -(-one.spending.left(step, self.terms.rounds * each) // each)}
+
+    def check_budget(self) -> None:
+        """An error where nothing was kept and not one step fits: there would be nothing to keep."""
+        one, privacy = self.learner.protection, self.terms.privacy
+        if one is None or self.kept or one.spending.left(one.cadence.release(privacy, one.noise, 1), 1):
+            return
+        spent = one.spending.ledger.count(self.id)
+        raise ConfigError(
+            f"privacy.epsilon: not one {'more ' * bool(spent)}step with noise {one.noise:g} fits "
+            f"{privacy.epsilon:g} at delta {privacy.delta:g} for site {self.id!r}, which has taken "
+            f"{spent:,}; take more noise, smaller batches or a larger epsilon, in a new run"
+        )
+
+    @property
+    def _seal(self) -> Mapping[str, str | int]:
+        """What the site's files keep of its ledger, where it has one."""
+        one = self.learner.protection
+        return {} if one is None else one.spending.ledger.seal
+
+    # Rounds
+
+    def _train(self, message: Message) -> list[Message]:
+        asked = self._heard(message)
+        if asked is None:
+            return self._answered(message)
+        self._adopt(asked)
+        with self.setting.clock.spending("train"):
+            trained = self.learner.fit(message.round)
+        return [self.finish(message.round, trained)]
+
+    def begin(self, message: Message) -> list[Message] | None:
+        """Adopt what a question says, for a runtime that trains; its answer, if there is nothing to train."""
+        wrong = self._misaddressed(message)
+        try:
+            if wrong is not None:
+                raise Refusal(wrong)
+            asked = self._heard(message)
+        except Refusal as refusal:
+            return self.refuse(message, str(refusal))
+        if asked is None:
+            return self._answered(message)
+        self._adopt(asked)
+        return None
+
+    def _adopt(self, asked: Question) -> None:
+        """What came now, or what came to be measured."""
+        for name, dial in self.site.dials.items():
+            dial.fill_(asked.dials[name])
+        self.method.adopt(self.site, self.held if asked.held else asked.update)
+        self.held, self.answers = {}, {}
+        if self.store is not None and self.learner.protection is not None:
+            self.store.probe(int(SPARE * sum(t.nbytes for t in self.learner.state().values())))
+
+    def finish(self, round: int, trained: Fitted) -> Message:
+        """Publish what a round's training came to."""
+        self.note({"event": "trained", "round": round, **trained, **self._seal})
+        if self._seal:
+            self.flush()  # that something was released is known from now on
+        if not isfinite(trained["loss"]):
+            raise diverged(self.id)
+        self.uploaded = round
+        update = self.history.chosen(self.method.publish(self.site), round)
+        body = self.channel.encode(update, serial("train", round))
+        return self._answer("train", self.message(HUB, "upload", round, body, **self._allows()))
+
+    def _measure(self, message: Message) -> list[Message]:
+        asked = self._heard(message)
+        if asked is None:
+            return self._answered(message)
+        self.held = self.held if asked.held else asked.update
+        self.measured = message.round
+        found: dict[str, Any] = {"metrics": self._validate(self.method.measured(self.site, self.held))}
+        if watched := [view for view in self.method.views() if view.watched]:
+            found["views"] = {view.name: self._validate(view.of(self.site, self.held)) for view in watched}
+        return [self._answer("measure", self.message(HUB, "metrics", message.round, **found))]
+
+    def _validate(self, tables: Tables) -> BySite:
+        with self.setting.clock.spending("evaluate"):
+            found = self.learner.measure(tables, Split.VALID, openly=True)
+        chosen = {site: sides[self.terms.evaluate.sides] for site, sides in found.items()}
+        return {site: of if of["count"] else {"count": 0} for site, of in chosen.items()}
+
+    def _heard(self, message: Message) -> Question | None:
+        """A question, read as a whole and only then heeded; none if it was answered before."""
+        if not self.ready:
+            raise Refusal("asks before it has said which rows are shared")
+        if self._answered(message):
+            self.note({"event": "repeated", "kind": message.kind, "round": message.round})
+            return None
+        now, last = (message.round, message.kind == "measure"), (self.asked, self.measured == self.asked)
+        first = int(message.kind == "train")  # before the first round a site may be measured
+        if self.stopped or now <= last or not first <= message.round <= self.terms.rounds:
+            raise Refusal(f"asks for round {message.round} after round {self.asked}, of {self.terms.rounds}")
+        with reading():
+            asked = self._question(message, self.site.dials)
+            read = self.channel.read(message.body)
+            if asked.held and message.body:
+                raise DataError("says that the answer before still holds, and sends rows")
+        self._heed(asked)
+        self.asked = message.round
+        update = {} if asked.held else self.channel.accept(read, serial(message.kind, message.round))
+        return replace(asked, update=update)
+
+    def _question(self, message: Message, dials: Collection[str]) -> Question:
+        asked = question(message, dials, self._watched)
+        if asked.best and not 0 <= self.measured == self.asked:
+            raise DataError(f"best: {list(asked.best)}, and nothing was measured since round {self.asked}")
+        return asked
+
+    def _check_time(self, message: Message) -> None:
+        """What is no question is of the last round that was asked about, or of one since.
+
+        Or of the one before: a hub that was gone says again who shares what, and then asks again.
+        """
+        if not self.asked - 1 <= message.round <= self.terms.rounds:
+            raise DataError(f"is of round {message.round}, after round {self.asked}, of {self.terms.rounds}")
+
+    @property
+    def _watched(self) -> list[str]:
+        return [view.name for view in self.method.views() if view.watched]
+
+    def _answer(self, kind: str, answer: Message) -> Message:
+        """Keep what is answered. State and answer are written together, before it is given."""
+        self.answers[kind] = answer
+        if self.setting.often:
+            self.save()
+        return answer
+
+    def _answered(self, message: Message) -> list[Message]:
+        """What was answered to this very question, if it was."""
+        stored = self.answers.get(message.kind)
+        return [stored] if stored is not None and stored.round == message.round else []
+
+    def _heed(self, asked: Question) -> None:
+        """The hub says which upload it took last, and what of what was measured last is the best."""
+        if asked.taken is not None:
+            for remembers in (self.channel, self.history):
+                remembers.settle(asked.taken == self.uploaded)
+        for view in asked.best:
+            self._keep(view)
+
+    def _keep(self, view: str) -> None:
+        """The tables that the site is measured by, with a second one that nobody watches; or one that is."""
+        watches = bool(self._watched)
+        if view == OWN:
+            self.best.copy_(self.method.measured(self.site, self.held), second=not watches)
+        elif self.best.second is not None:
+            self.best.second.copy_(self.site.travelling)
+        if any(one.answer for one in self.method.views()) and (view != OWN or not watches):
+            self.told = self.held
+        self.kept[view] = self.measured
+
+    # The end
+
+    def _stop(self, message: Message) -> list[Message]:
+        if not self.ready:
+            raise Refusal("ends before it has said which rows are shared")
+        with reading():
+            self._check_time(message)
+            asked = self._question(message, ())
+            if message.body or asked.held:
+                raise DataError("ends with rows, expected none")
+        if not self.stopped:
+            self._heed(asked)
+            self.stopped = True
+            self.conclude()
+        return []
+
+    def tables(self) -> dict[str, Tables]:
+        """What was kept: the tables that the site is measured by, and those beside them by name."""
+        kept = replace(self.site, tables=self.best)
+        return {"": self.best, **{view.name: view.of(kept, self.told) for view in self.method.views()}}
+
+    def conclude(self) -> None:
+        """Measure what was kept; tables, ranks and metrics go into the site's folder, and nowhere else."""
+        if self.store is None:
+            return
+        tables = self.tables()
+        with self.setting.clock.spending("evaluate"):
+            valid = self.learner.measure(self.best, Split.VALID)
+            ranks = self.learner.ranks(self.best, Split.TEST)
+            beside = {name: self.learner.measure(of, Split.TEST) for name, of in tables.items() if name}
+        for site, part in self.learner.member.parts.items() if self.setting.tables else ():
+            home = self._home(site)
+            for view, of in tables.items():
+                save_tables(part.of(of), self.identity.named.get(site, part.graph), home / view)
+            write_whole(home / RANKS, packed_ranks(ranks[site]), sync=self.setting.often)
+        plain = {
+            "rounds": self.asked,
+            "kept": self.kept,
+            "metrics": {
+                "valid": valid,
+                "test": by_side(ranks),
+                **{f"test_{view}": of for view, of in beside.items()},
+            },
+            **self._seal,
+            **({"seconds": self.setting.clock.seconds} if self.setting.often else {}),
+        }
+        write_whole(self.store.path / RESULT, json.dumps(plain, indent=1).encode(), sync=self.setting.often)
+        if self.setting.often:
+            self.save()
+
+    def _home(self, site: str) -> Path:
+        """Where a site's tables go: into the node's own folder, unless it pools several sites' graphs."""
+        assert self.store is not None
+        return self.store.path if site == self.id else self.store.path.parent / "sites" / site
+
+    # What lasts
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        tensors = {f"learner.{name}": tensor for name, tensor in self.learner.state().items()}
+        tensors |= {f"memory.{name}": tensor for name, tensor in self.site.memory.items()}
+        tensors |= {f"sent.{name}": tensor for name, tensor in self.channel.memory().items()}
+        tensors |= {f"chosen.{name}": tensor for name, tensor in self.history.memory().items()}
+        tensors |= {**named("held", self.held), **named("told", self.told)}
+        for axis, rows in self.announced.items():
+            tensors[f"announced.{axis}"] = torch.from_numpy(rows)
+            tensors[f"shared.{axis}"] = self.site.shared[axis].local
+        for kind, answer in self.answers.items():
+            tensors |= {f"answer.{kind}.{name}": tensor for name, tensor in answer.body.items()}
+        names = ("version", "ready", "asked", "uploaded", "measured", "kept", "stopped")
+        plain: dict[str, Any] = {name: getattr(self, name) for name in names}
+        plain["answers"] = {kind: [one.kind, one.round, dict(one.note)] for kind, one in self.answers.items()}
+        return tensors, {**plain, **self._seal}
+
+    def load_state(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
+        device = self.site.tables.device
+        own = under("announced", tensors)
+        if self.learner.protection is not None and "ledger" in plain:
+            self.learner.protection.spending.ledger.check(plain["ledger"], plain["releases"])
+        same = all(np.array_equal(rows, own[axis].numpy()) for axis, rows in self.announced.items())
+        tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
+        for name in ("ready", "asked", "uploaded", "measured", "stopped"):
+            setattr(self, name, plain[name])
+        self.version, self.kept = plain["version"] + (not same), dict(plain["kept"])
+        if self.ready:
+            self._share({Axis(axis): rows.cpu().numpy() for axis, rows in under("shared", tensors).items()})
+        self.learner.load_state(under("learner", tensors))
+        self.site.memory.update(under("memory", tensors))
+        self.channel.load(under("sent", tensors))
+        self.history.load(under("chosen", tensors))
+        self.held, self.told = update_under("held", tensors), update_under("told", tensors)
+        self.answers = {
+            kind: self.message(HUB, of, round, under(f"answer.{kind}", tensors), **note)
+            for kind, (of, round, note) in plain["answers"].items()
+        }

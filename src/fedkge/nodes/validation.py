@@ -1,0 +1,91 @@
+"""What sites have measured on their validation triples: whose best it is, and when to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from copy import deepcopy
+from dataclasses import asdict
+from typing import Any
+
+from fedkge.methods import Method
+from fedkge.nodes.notes import BySite, mrr_of
+from fedkge.training import Stopping
+
+TOGETHER = ""  #: whose stopping it is where all sites stop at once; no site has this name
+
+
+class Judge:
+    """The hub's: metrics come in one by one, and are judged when all are heard or time is up.
+
+    `each`: sites that stop together keep what is best for each of them, and go on while any of them gains.
+    """
+
+    def __init__(self, method: Method, sites: Iterable[str], stopping: Stopping, each: bool = False) -> None:
+        self.together = method.together
+        own = {name: deepcopy(stopping) for name in sites}
+        self.stopping = {TOGETHER: deepcopy(stopping)} if self.together else own
+        self.keeping = own if each else self.stopping  # whose best is kept
+        self.metrics: dict[str, dict[str, Any]] = {}  # site -> whose triples -> metrics, the latest
+        self.views: dict[str, dict[str, Any]] = {
+            view.name: {} for view in method.views() if view.watched
+        }  # the same of each
+        self.best: dict[str, set[str]] = {}  # what a site measured last that is its best; it is not told yet
+        self.heard: set[str] = set()
+        self.measured: set[str] = set()  # those heard whose metrics are some
+
+    @property
+    def begun(self) -> bool:
+        return any(stopping.last_at >= 0 for stopping in self.stopping.values())
+
+    def begin(self) -> None:
+        self.heard, self.measured = set(), set()
+
+    def hear(self, site: str, found: BySite, views: Mapping[str, BySite]) -> None:
+        """Take a site's metrics in."""
+        self.heard.add(site)
+        self.metrics[site] = dict(found)
+        for view, of in views.items():
+            self.views[view][site] = dict(of)
+        self.measured.add(site)
+
+    def judge(self, round: int) -> tuple[float, dict[str, float]]:
+        """Stop and keep by the mean over all sites, weighed by their queries, or each by its own.
+
+        The MRR over all sites, and that of what else was validated.
+        """
+        gained = False  # somebody's own best
+        for name, stopping in (self.keeping | self.stopping).items():
+            sites = self.measured if name == TOGETHER else self.measured & {name}
+            of = self.metrics if name == TOGETHER else sites
+            better = sites and stopping.check(round, *self._mrr(of), gained=gained and name == TOGETHER)
+            if better and name in self.keeping:
+                self.best |= {site: self.best.get(site, set()) | better for site in sites}
+            gained = gained or bool(better)
+        return self._mrr(self.metrics)
+
+    def _mrr(self, sites: Collection[str]) -> tuple[float, dict[str, float]]:
+        return mrr_of(self.metrics, sites), {view: mrr_of(found, sites) for view, found in self.views.items()}
+
+    def latest(self) -> dict[str, Any]:
+        """By whose triples, of the sites that measured now."""
+        return {view: m for site in sorted(self.measured) for view, m in self.metrics[site].items()}
+
+    def finished(self, site: str) -> bool:
+        return self.stopping[TOGETHER if self.together else site].done
+
+    def plain(self) -> dict[str, Any]:
+        return deepcopy(
+            {
+                "metrics": self.metrics,
+                "views": self.views,
+                "best": {site: sorted(views) for site, views in self.best.items()},
+                "stopping": {name: asdict(one) for name, one in (self.stopping | self.keeping).items()},
+            }
+        )
+
+    def load(self, plain: Mapping[str, Any]) -> None:
+        self.metrics, self.views = deepcopy(plain["metrics"]), deepcopy(plain["views"])
+        self.best = {site: set(views) for site, views in plain["best"].items()}
+        judged = {name: Stopping(**values) for name, values in plain["stopping"].items()}
+        self.stopping = {name: judged[name] for name in self.stopping}
+        self.keeping = {name: judged[name] for name in self.keeping}

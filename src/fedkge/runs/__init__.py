@@ -1,0 +1,1 @@
+"""Configuration to data and folders, once."""

@@ -1,0 +1,214 @@
+"""From an experiment to its data: the one way, for every command."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedkge.errors import ConfigError, DataError, DataWarning
+from fedkge.exchange.announce import identify
+from fedkge.exchange.rows import HUB
+from fedkge.exports.files import check_names
+from fedkge.graphs.graph import Axis, Federation, Graph
+from fedkge.graphs.unify import Unified, unify
+from fedkge.methods import Member
+from fedkge.nodes.protection import check_validation, trained_on
+from fedkge.nodes.site import Identity
+from fedkge.runs.experiment import Align, Data, Experiment, Marks
+from fedkge.training.confidential import marked
+
+
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """The graphs of an experiment, under their own names and under those that say who is the same."""
+
+    named: Federation
+    unified: Unified
+
+    @property
+    def federation(self) -> Federation:
+        """Equal names, and only these, are the same thing."""
+        return self.unified.federation
+
+    @classmethod
+    def of(cls, experiment: Experiment, federation: Federation) -> Sources:
+        """Of graphs at hand: marked and numbered as the experiment says, and checked."""
+        named = numbered(experiment, federation)
+        check_federation(named)
+        return cls(named, aligned(experiment.align, named))
+
+    def members(self, experiment: Experiment) -> dict[str, Member]:
+        """Who trains on what."""
+        members = experiment.method.members(self.federation)
+        check_marks(experiment, {name: member.graph for name, member in members.items()})
+        for member in members.values():
+            for site, part in member.parts.items():
+                check_validation(experiment, site, part.graph)
+        return {
+            name: replace(member, graph=trained_on(experiment, name, member.graph))
+            for name, member in members.items()
+        }
+
+    def identity(self, experiment: Experiment, member: Member) -> Identity:
+        """What a member's rows are announced as, and called when they are saved."""
+        secret = _secret(experiment.align)
+        names = {Axis.ENTITY: member.graph.entities, Axis.RELATION: member.graph.relations}
+        ids = {axis: identify(own, axis, secret) for axis, own in names.items()}
+        return Identity(
+            ids, {site: self.named[site] for site in member.parts}, self._withheld(experiment, member)
+        )
+
+    def _withheld(self, experiment: Experiment, member: Member) -> dict[Axis, set[int]]:
+        if experiment.align.withhold is None or not experiment.method.shares:
+            return {}
+        from fedkge.graphs.marks import read_names
+
+        hidden = set(read_names(experiment.align.withhold))
+        (site,) = member.parts
+        return {Axis.ENTITY: {i for i, name in enumerate(self.named[site].entities) if name in hidden}}
+
+
+class Loader:
+    """Loads experiments' data, and what several of them have in common once."""
+
+    def __init__(self) -> None:
+        self._read: dict[Any, dict[str, Graph]] = {}
+        self._sources: dict[Any, Sources] = {}
+
+    def load(self, experiment: Experiment) -> Sources:
+        """Read, mark, number, check and align; experiments that agree on all of it share the outcome."""
+        data, marks, seed = experiment.data, experiment.marks, experiment.seed
+        read = data, seed if data.ratio is not None else None  # a split depends on the seed
+        known = (
+            *read,
+            marks,
+            seed if marks.share is not None else None,
+            experiment.privacy.mode,
+            experiment.align,
+        )
+        if known not in self._sources:
+            if read not in self._read:
+                self._read[read] = _read(data, seed)
+            graphs = _marked(marks, self._read[read], seed)
+            for site, graph in graphs.items():
+                _check_splits(site, graph)
+            self._sources[known] = Sources.of(experiment, graphs)
+        return self._sources[known]
+
+
+def load(experiment: Experiment) -> Sources:
+    """The data of one experiment."""
+    return Loader().load(experiment)
+
+
+def _read(data: Data, seed: int) -> dict[str, Graph]:
+    from fedkge.graphs.datasets import load as known
+    from fedkge.graphs.files import read_federation
+    from fedkge.graphs.split import parse_ratio, split
+    from fedkge.graphs.subgraph import merged
+
+    if data.name is not None:
+        federation = known(data.name, strict=data.strict)
+    else:
+        assert data.path is not None
+        federation = read_federation(data.path, strict=data.strict, drop_leaks=data.drop_leaks)
+    if data.ratio is None:
+        return federation
+    ratio = parse_ratio(data.ratio)
+    return {
+        site: graph if len(graph.valid) and len(graph.test) else split(merged(graph), ratio, seed)
+        for site, graph in federation.items()
+    }
+
+
+def _marked(marks: Marks, federation: Federation, seed: int) -> Federation:
+    from fedkge.graphs.files import read_graph
+    from fedkge.graphs.marks import mark_relations, mark_share, mark_triples, read_names
+
+    if marks.share is not None:
+        federation = mark_share(federation, marks.share, seed)
+    if marks.relations is not None:
+        federation = mark_relations(federation, read_names(marks.relations))
+    if marks.triples is not None:
+        federation = mark_triples(federation, read_graph(marks.triples))
+    return federation
+
+
+def numbered(experiment: Experiment, federation: Federation) -> Federation:
+    """The same sites; what is confidential has no influence on who has which id.
+
+    Ids in the order of first appearance, as files have them, would tell which names confidential triples
+    begin with, and seeded choices of ids would depend on them.
+    """
+    from fedkge.graphs.subgraph import in_name_order
+
+    every = experiment.privacy.mode == "fulldp"
+    return {
+        site: in_name_order(graph) if every or graph.confidential is not None else graph
+        for site, graph in federation.items()
+    }
+
+
+def aligned(align: Align, federation: Federation) -> Unified:
+    """The same graphs under names that say who is the same."""
+    from fedkge.graphs.links import read_links
+
+    files = {Axis.ENTITY: align.entities, Axis.RELATION: align.relations}
+    links = {axis: read_links(path, axis) for axis, path in files.items() if path is not None}
+    return unify(federation, align.names, links)
+
+
+def _secret(align: Align) -> bytes | None:
+    if align.secret is None:
+        return None
+    try:
+        secret = align.secret.read_bytes()
+    except OSError as error:
+        raise DataError(f"align.secret: {align.secret}: {error.strerror}") from None
+    if len(secret) < 16:
+        raise ConfigError(
+            f"align.secret: {align.secret} has {len(secret)} bytes, expected at least 16, at random"
+        )
+    return secret
+
+
+def check_federation(federation: Federation) -> None:
+    """Names that folders and files can have, and a hub of its own name: said before hours of training."""
+    for site, graph in federation.items():
+        if site == HUB:
+            raise ConfigError(f"a site is named {HUB!r}, as the hub is; rename its folder")
+        if not site or site in (".", "..") or Path(site).name != site:
+            raise ConfigError(f"a site is named {site!r}, which no folder can be; expected a plain name")
+        check_names(graph.entities)
+        check_names(graph.relations)
+
+
+def _check_splits(site: str, graph: Graph) -> None:
+    for split in ("train", "valid", "test"):
+        if not len(graph.split(split)):
+            raise ConfigError(
+                f"site {site!r} has no {split} triples; name a ratio, as in data.ratio = '8:1:1', "
+                "or split the data with `fedkge data split`"
+            )
+
+
+def check_marks(experiment: Experiment, graphs: Federation) -> None:
+    """Marks and mode must go together: said before hours of training, and before anything is released."""
+    privacy = experiment.privacy
+    counts = {name: int(marked(graph, privacy).sum()) for name, graph in graphs.items()}
+    if privacy.mode == "off":
+        for name, count in counts.items():
+            if count:
+                warnings.warn(
+                    f"site {name!r}: {count:,} confidential triples are trained on like all others "
+                    "(privacy.mode is off)",
+                    DataWarning,
+                    stacklevel=2,
+                )
+    elif not any(counts.values()):
+        raise ConfigError(
+            f"privacy.mode: {privacy.mode!r}, but no training triple of any site is confidential; mark "
+            "some with `fedkge data mark`, or as in marks = { share = 0.5 }"
+        )

@@ -1,0 +1,96 @@
+"""An experiment: a TOML file whose schema is these constructors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from fedkge.errors import ConfigError
+from fedkge.nodes.terms import DEFAULTS, PARTS, Evaluate, Participation, Terms
+
+__all__ = [
+    "DEFAULTS",
+    "PARTS",
+    "Align",
+    "Data",
+    "Evaluate",
+    "Experiment",
+    "Marks",
+    "Participation",
+    "Runtime",
+]
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the sites' graphs come from: a known name, or a folder with one folder per site."""
+
+    name: str | None = None
+    path: Path | None = None
+    ratio: str | None = None  #: splits sites that lack valid or test anew, as in "8:1:1"
+    strict: bool = False  #: entities that training never saw are an error
+    drop_leaks: bool = False  #: with `path`: a triple in two splits is left out of the later one, no error
+
+    def __post_init__(self) -> None:
+        if (self.name is None) == (self.path is None):
+            raise ConfigError("name, path: expected one of the two")
+
+    def __str__(self) -> str:
+        return self.name or str(self.path)
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Which training triples are confidential, besides those that the data marks; these add up."""
+
+    share: float | None = None  #: of each site's training triples, at random
+    relations: Path | None = None  #: a file with a relation per line: all their triples
+    triples: Path | None = None  #: a file of triples
+
+
+@dataclass(frozen=True)
+class Align:
+    """Who is the same at different sites."""
+
+    names: bool = True  #: equal names are the same thing; false: only what links say
+    entities: Path | None = None  #: links between names: TSV pairs, or owl:sameAs in RDF
+    relations: Path | None = None  #: the same for relations; in RDF also owl:equivalentProperty
+    secret: Path | None = None  #: a file that the sites share: the hub is told pseudonyms; unset: names
+    withhold: Path | None = None  #: a file with an entity per line that no site announces
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Who carries the messages between hub and sites; the results are the same."""
+
+    name: Literal["simulate", "processes"] = "simulate"  #: processes: one for the hub and one for each site
+    timeout: float = 600.0  #: processes: seconds that a round's answers are waited for
+
+    def __post_init__(self) -> None:
+        if not self.timeout > 0:
+            raise ConfigError(f"timeout: expected a number above 0, got {self.timeout}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment(Terms):
+    """Everything that decides a run's result, besides the device."""
+
+    data: Data
+    start: Path | None = None  #: a finished run whose tables sites begin with, found by name, not at random
+    align: Align = field(default_factory=Align)
+    marks: Marks = field(default_factory=Marks)
+    runtime: Runtime = field(default_factory=Runtime)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.start is not None and self.privacy.mode != "off":
+            raise ConfigError(
+                f"start: with privacy.mode {self.privacy.mode!r} the tables of another run cannot be gone on "
+                "from: what it has released of the same triples is not in this run's ledger; expected "
+                "privacy.mode = 'off', or start unset"
+            )
+
+    @classmethod
+    def _parts(cls) -> tuple[str, ...]:
+        return ("data", *super()._parts())

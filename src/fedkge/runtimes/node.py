@@ -1,0 +1,63 @@
+"""One node in a process of its own: `python -m fedkge.runtimes.node FOLDER`, frames in, frames out."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import IO
+
+from fedkge.errors import FedkgeError
+from fedkge.exchange.wire import encode
+from fedkge.nodes.base import Event, Node
+from fedkge.runs.kit import unpack
+from fedkge.runtimes.processes import (
+    DONE,
+    END,
+    EVENT,
+    EXPIRE,
+    FAILURE,
+    MESSAGE,
+    OPEN,
+    read_frame,
+    write_frame,
+)
+
+
+def serve(home: Path, requests: IO[bytes], answers: IO[bytes]) -> int:
+    """Answer until told to end, or until whoever asks is gone."""
+    events: list[Event] = []
+    node: Node | None = None
+    while (frame := read_frame(requests)) is not None and frame[0] != END:
+        kind, content = frame
+        try:
+            node = node or unpack(home, lambda _, event: events.append(event))
+            if kind == OPEN:
+                out = node.open()
+            elif kind == EXPIRE:
+                out = node.expire(int(content))
+            else:
+                assert kind == MESSAGE
+                out = node.read(content)
+        except FedkgeError as error:
+            write_frame(answers, FAILURE, str(error).encode())
+            return 2
+        for event in events:
+            write_frame(answers, EVENT, json.dumps(event).encode())
+        events.clear()
+        for message in out:
+            write_frame(answers, MESSAGE, encode(message))
+        write_frame(answers, DONE)
+    return 0
+
+
+def main() -> None:
+    """Standard output carries frames; what is printed goes to standard error."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    sys.exit(serve(Path(sys.argv[1]), sys.stdin.buffer, answers))
+
+
+if __name__ == "__main__":
+    main()

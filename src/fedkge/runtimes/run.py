@@ -1,0 +1,84 @@
+"""A run, from an experiment to its folder: nodes that exchange messages, and a summary of what they wrote."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from fedkge.errors import DataWarning, MissingPackage
+from fedkge.graphs.graph import Federation
+from fedkge.nodes.ledgers import run_entries
+from fedkge.privacy import costs
+from fedkge.runs.data import Sources, load
+from fedkge.runs.experiment import Experiment
+from fedkge.runs.folder import RunFolder
+from fedkge.runs.summary import Result, environment, summarise
+from fedkge.runtimes.loop import Carrier, Tap
+from fedkge.runtimes.processes import Processes
+from fedkge.runtimes.record import Progress, Watch, ignored
+from fedkge.runtimes.simulate import Simulated, Simulation
+
+__all__ = ["Progress", "Simulated", "Simulation", "Watch", "run"]
+
+
+def run(
+    experiment: Experiment,
+    folder: RunFolder,
+    device: torch.device,
+    data: Sources | Federation | None = None,
+    watch: Watch = ignored,
+    how: Simulation = Simulation(),  # noqa: B008 - frozen
+    tap: Tap | None = None,
+) -> dict[str, Any]:
+    """Train the federation, keep each site's best validated tables, measure them on test; the summary.
+
+    `data` are the experiment's graphs, where they are at hand.
+    """
+    with folder.alone():
+        started = time.perf_counter()
+        begun = folder.journal.path.exists()
+        with folder.unless_refused():
+            sources = _sources(experiment, data)
+            folder.journal.write("start", environment=environment(device), sites=list(sources.named))
+            for report in sources.unified.reports:
+                folder.journal.write("links", **asdict(report))
+            kind: Any = {"simulate": Simulated, "processes": Processes}[experiment.runtime.name]
+            nodes: Carrier = kind(experiment, sources, folder, device, how, watch, tap)
+        if begun:
+            folder.journal.write("resumed", round=nodes.round)
+        nodes.play()
+        homes = [folder.home(name, member) for name, member in nodes.members.items()]
+        record = nodes.record
+        record.clock.lap()
+        result = Result.collect(homes, record.courses, record.clock.seconds, record.tally)
+        summary = summarise(experiment, sources, result, device, time.perf_counter() - started)
+        if nodes.start is not None:
+            summary["start"] = nodes.start
+        if experiment.privacy.noisy:
+            summary["privacy"] = _accounts(experiment, folder)
+        folder.write_summary(summary)
+        folder.journal.write("end", metrics=summary["metrics"])
+        return summary
+
+
+def _sources(experiment: Experiment, data: Sources | Federation | None) -> Sources:
+    if isinstance(data, Sources):
+        return data
+    return load(experiment) if data is None else Sources.of(experiment, data)
+
+
+def _accounts(experiment: Experiment, folder: RunFolder) -> list[dict[str, Any]]:
+    """What each site has spent, by its own ledger."""
+    privacy = experiment.privacy
+    assert privacy.delta is not None, "with noise there is a delta"
+    try:
+        found = costs(run_entries(folder.path), privacy.delta, privacy.accountant)
+    except MissingPackage as error:
+        message = f"{error}; `fedkge privacy RUN` tells epsilon where it is installed"
+        warnings.warn(message, DataWarning, stacklevel=2)
+        return []
+    return [cost.plain() for cost in found]

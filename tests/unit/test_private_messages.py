@@ -1,0 +1,121 @@
+"""What a hub sees of a private site: one confidential triple changes noised values, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedkge.exchange.rows import Message
+from fedkge.graphs.graph import Graph
+from fedkge.graphs.marks import mark_share
+from fedkge.training.secret import Secret
+from small_federations import federated, small_federation
+
+pytest.importorskip("numba")
+
+MARKED = mark_share(small_federation(), 0.5, 0)
+STRICT = {"mode": "strict", "noise": 1.0, "delta": 1e-4, "accountant": "rdp"}
+BUDGET = {"mode": "strict", "epsilon": 30.0, "noise": 1.0, "delta": 1e-4, "accountant": "rdp"}
+
+
+def neighbour(graph: Graph) -> Graph:
+    """The same graph with another confidential triple in the place of one, over the same names."""
+    assert graph.confidential is not None
+    known = {tuple(triple) for triple in graph.all().tolist()}
+    at = int(np.flatnonzero(graph.confidential)[3])
+    h, r, t = graph.train[at].tolist()
+    other = next(o for o in range(graph.n_entities) if (h, r, o) not in known and o != t)
+    train = graph.train.copy()
+    train[at, 2] = other
+    return replace(graph, train=train)
+
+
+def transcript(path: Path, sites: dict[str, Graph], **options: Any) -> list[Message]:
+    heard: list[Message] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedkge.nodes.protection.new_secret", lambda site: Secret(site.encode().ljust(32)))
+        patch.setattr("fedkge.runs.folder.token_hex", lambda size: "0" * 2 * size)
+        federated(path, sites, tap=heard.append, **options).play()
+    return heard
+
+
+def shape(message: Message) -> Any:
+    """All of a message but numbers that noise has gone into: rows, and metrics made from them."""
+    body = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in message.body.items()}
+    if message.kind in ("join", "shared"):
+        body = {name: tensor.tolist() for name, tensor in message.body.items()}
+    note = dict(message.note)
+    if message.kind == "metrics":
+        counts = {site: found["count"] for site, found in note.pop("metrics").items()}
+        views = {view: sorted(of) for view, of in note.pop("views", {}).items()}
+        note |= {"counts": counts, "views": views}
+    head = (message.protocol, message.run, message.sender, message.recipient, message.kind, message.round)
+    return (*head, body, note)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("fedep", {}),
+        ("fedep", {"privacy": BUDGET}),
+        ("fedlu", {}),
+        ("pfedeg", {}),
+        ("fede", {"codec": {"name": "int8", "delta": True}}),
+        ("single", {}),
+    ],
+)
+def test_a_confidential_triple_changes_nothing_but_noised_values(
+    tmp_path: Path, method: str, options: dict[str, Any]
+) -> None:
+    options = {"privacy": STRICT, "rounds": 3, "evaluate": {"every": 1, "patience": 0}, **options}
+    other = {**MARKED, "a": neighbour(MARKED["a"])}
+    one, two = (
+        transcript(tmp_path / str(n), sites, method={"name": method}, **options)
+        for n, sites in enumerate((MARKED, other))
+    )
+    assert len(one) == len(two)
+    best = ("best",)  # which validation was best is made from the metrics
+    for first, second in zip(one, two, strict=True):
+        a, b = (
+            shape(replace(m, note={k: v for k, v in m.note.items() if k not in best}))
+            for m in (first, second)
+        )
+        assert a == b
+    uploads = [m for m in one if m.kind == "upload" and m.sender == "a"]
+    assert method == "single" or uploads
+    for message in one:
+        assert message.note.keys() <= {
+            "version",
+            "queries",
+            "allows",
+            "taken",
+            "best",
+            "held",
+            "dials",
+            "metrics",
+            "views",
+        }
+    changed = [
+        name
+        for first, second in zip(one, two, strict=True)
+        for name, tensor in first.body.items()
+        if not tensor.equal(second.body[name])
+    ]
+    assert method == "single" or changed, "the triple was trained on"
+
+
+def test_sites_without_noise_send_no_loss_or_digest_either(tmp_path: Path) -> None:
+    heard = transcript(tmp_path, small_federation(), method={"name": "fedlu"})
+    assert {key for message in heard for key in message.note} == {
+        "version",
+        "queries",
+        "taken",
+        "best",
+        "held",
+        "metrics",
+        "views",
+    }
