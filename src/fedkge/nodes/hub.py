@@ -71,6 +71,7 @@ class HubNode(Node):
         self.participation = terms.participation if self.method.shares else type(terms.participation)()
         self.plan, self.pooled, self.device = Plan.of(terms, first), pooled, torch.device(device)
         self.sites = sorted(sites)
+        self._partners = frozenset(self.sites)
         self.hub = Hub(aggregation=self.method.combining(terms.aggregate))
         self.roster = Roster(self.method.shares, self.device)
         self.channels: dict[str, Channel] = {}
@@ -99,7 +100,7 @@ class HubNode(Node):
     # Messages
 
     def partners(self) -> Collection[str]:
-        return self.sites
+        return self._partners
 
     @property
     def round(self) -> int:
@@ -361,7 +362,7 @@ class HubNode(Node):
         """At the quorum, or when everyone asked has been heard: refused answers leave the others alone."""
         if len(self._inbox) >= self._needed:
             return self._close()
-        if len(self._inbox.keys() | self._refused.keys()) < len(self._asked):
+        if len(self._inbox) + sum(site not in self._inbox for site in self._refused) < len(self._asked):
             return []
         return self._close() if self._inbox else self._give_up()
 
