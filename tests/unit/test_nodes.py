@@ -244,6 +244,48 @@ def test_announcing_the_same_rows_again_changes_nothing(tmp_path: Path, method: 
     assert_same(plain, again)
 
 
+@pytest.mark.parametrize(
+    "method", [{"name": "pfedeg"}, {"name": "fede", "absent": "last"}, {"name": "fedep"}], ids=str
+)
+def test_rows_can_be_withdrawn_after_an_upload(tmp_path: Path, method: dict[str, Any]) -> None:
+    """a has uploaded row e12 when it withdraws it: the round is closed without that row."""
+    mail = Mail(tmp_path, method=method, rounds=5, participation={"open": True})
+    uploads = mail.carry(mail.join("a", "b", "c"), lambda m: m.kind == "upload" and m.round == 2)
+    first, rest = uploads[:1], uploads[1:]
+    assert first[0].sender == "a"
+    mail.carry(first)
+    a, hidden = mail.sites["a"], SITES["a"].entities.id("e12")
+    mail.carry(a.announce(replace(a.identity, withheld={E: {hidden}})))
+    mail.carry(rest)
+    assert mail.hub.phase == "done"
+    assert hidden not in a.site.shared[E].local.tolist()
+
+
+def test_an_announcement_that_was_taken_back_is_not_taken_in(tmp_path: Path) -> None:
+    mail = Mail(tmp_path, method={"name": "fedep"}, rounds=4, participation={"open": True})
+    held = mail.carry(mail.join("a", "b", "c"), in_round(2))
+    before = mail.sites["a"]
+    mail.carry(before.announce(replace(before.identity, withheld={E: {SITES["a"].entities.id("e12")}})))
+    mail.carry(mail.join("a"))  # from its folder, which has the announcement before; it is asked again
+    mail.carry([message for message in held if message.recipient != "a"])
+    assert mail.hub.phase == "done"
+    assert not mail.noted("refused")
+
+
+def test_a_hub_that_was_gone_in_the_last_round_has_it_measured(tmp_path: Path) -> None:
+    """Sites say that their budget allows no more rounds: the round that they have trained still counts."""
+    mail = Mail(tmp_path, method={"name": "fedep"}, rounds=2, evaluate={"every": 2, "patience": 0})
+    joins = [replace(m, note={**m.note, "allows": 2}) for m in mail.join("a", "b", "c")]
+    uploads = mail.carry(joins, lambda m: m.kind == "upload" and m.round == 2)
+    assert len(uploads) == 3
+    mail.hub = mail.new_hub()
+    joins = [m for site in mail.sites.values() for m in site.open()]
+    mail.carry([replace(m, note={**m.note, "allows": 0}) for m in joins])
+    assert mail.hub.phase == "done"
+    assert mail.noted("evaluate"), "nothing stops without a validation"
+    assert all(site.kept for site in mail.sites.values())
+
+
 # Pseudonyms
 
 

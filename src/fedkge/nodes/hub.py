@@ -91,6 +91,7 @@ class HubNode(Node):
         self._here: set[str] = set()  # who has joined since the hub was started
         self._open: dict[str, Message] = {}  # questions that are not answered yet
         self._asked: list[str] = []
+        self._measured = -1  # the round that was last asked to be measured, since the hub was started
         self._inbox: dict[str, Update] = {}
         self._refused: dict[str, str] = {}
         self._late: dict[str, Update] = {}
@@ -146,11 +147,13 @@ class HubNode(Node):
             raise Refusal(f"{what}, and participation.open is false")
         if again:
             self.roster.joined[site] = said
+            self.roster.waiting.pop(site, None)
         else:
             self.roster.waiting[site] = said
         self._here.add(site)
         if said.allows is not None:
-            self.until[site] = self._round - (self.phase == "train" and site in self._open) + said.allows
+            now = self._round - (self.phase == "train" and site in self._open) + said.allows
+            self.until[site] = max(now, self.until.get(site, 0)) if again else now
         if self.phase == "join":
             return self._begin() if self._here >= set(self.sites) else []
         return [self._share(site), *self._unanswered(site)] if again else []
@@ -187,7 +190,7 @@ class HubNode(Node):
             for a, of in by_axis.items():
                 by_axis[a] = {k: carried(t, rows[site][a], len(hub.ids[site][a])) for k, t in of.items()}
         for updates in (self._inbox, self._late):
-            updates |= {site: renumbered(update, to) for site, update in updates.items()}
+            updates |= {site: self._own(site, renumbered(update, to)) for site, update in updates.items()}
         for site, ids in hub.ids.items():
             if site in self.channels:
                 self.channels[site] = self.channels[site].moved(ids, rows[site])
@@ -203,6 +206,11 @@ class HubNode(Node):
                 for a, own in ids.items()
             )
         }
+
+    def _own(self, site: str, update: Update) -> Update:
+        """The rows that a site still shares."""
+        ids = self.hub.ids[site]
+        return {axis: rows[torch.isin(rows.ids, ids[axis])] for axis, rows in update.items()}
 
     def _warn(self) -> None:
         """Say who has nothing to share, where others have."""
@@ -265,6 +273,12 @@ class HubNode(Node):
     # Rounds
 
     @property
+    def _is_validated(self) -> bool:
+        """Whether the last round was measured, or could not be."""
+        judged = [*self.validation.stopping.values(), *self.validation.keeping.values()]
+        return self._measured == self._round or any(one.last_at == self._round for one in judged)
+
+    @property
     def limit(self) -> int:
         """The last round: as planned, or the last that any site's privacy budget has steps for."""
         active = self._active
@@ -276,6 +290,8 @@ class HubNode(Node):
         """The next round, and the end for those who have finished."""
         self._began = self._plain()
         over = self._round >= self.limit
+        if over and self._round > 0 and not self._is_validated:
+            return self._measure()  # a hub that was gone may come to the end without it
         out = [self._stop(site) for site in self._active if over or self.validation.finished(site)]
         self.stopped |= {message.recipient for message in out}
         if not self._active:
@@ -311,13 +327,11 @@ class HubNode(Node):
         self._written()
 
     def _fail(self, why: str) -> list[Message]:
-        """Give up; what was kept so far stays with the sites."""
-        out = [self._stop(site) for site in self._active]
-        self.stopped |= {message.recipient for message in out}
+        """Give up. Sites are not stopped: a run that is resumed asks them again."""
         self.phase, self.failed, self._open = "failed", why, {}
         self.note({"event": "failed", "round": self._round, "why": why})
         self.flush()
-        return out
+        return []
 
     def _ask(self, site: str, kind: str) -> Message:
         note = self._said(site)
@@ -413,7 +427,7 @@ class HubNode(Node):
 
     def _measure(self) -> list[Message]:
         """Have everyone measure; before the first round the hub has nothing to tell."""
-        self.phase = "measure"
+        self.phase, self._measured = "measure", self._round
         self.validation.begin()
         if self._round == 0 or not self.method.measures_answer:
             asked = {s: self.message(s, "measure", self._round, **self._said(s)) for s in self._active}

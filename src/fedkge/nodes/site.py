@@ -166,7 +166,12 @@ class SiteNode(Node):
     def check_budget(self) -> None:
         """An error where nothing was kept and not one step fits: there would be nothing to keep."""
         one, privacy = self.learner.protection, self.terms.privacy
-        if one is None or self.kept or one.spending.left(one.cadence.release(privacy, one.noise, 1), 1):
+        if (
+            one is None
+            or self.kept
+            or self.answers
+            or one.spending.left(one.cadence.release(privacy, one.noise, 1), 1)
+        ):
             return
         spent = one.spending.ledger.count(self.id)
         raise ConfigError(

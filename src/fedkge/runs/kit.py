@@ -44,9 +44,9 @@ def pack_site(
     device: torch.device,
 ) -> None:
     """A site's: the terms, its graph with its ids, and what it begins with."""
+    _write(home, terms, {"run": run, "id": name, "device": str(device)})
     if (home / KIT).exists():
         return
-    _write(home, terms, {"run": run, "id": name, "device": str(device)})
     graph = member.parts[name].graph
     tensors = {str(split): torch.from_numpy(triples) for split, triples in graph.splits().items()}
     if graph.confidential is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import IO
@@ -53,7 +54,12 @@ def serve(home: Path, requests: IO[bytes], answers: IO[bytes]) -> int:
 
 
 def main() -> None:
-    """Standard output carries frames; what is printed goes to standard error."""
+    """Standard output carries frames; what is printed goes to standard error.
+
+    Signals are for the process that carries the messages, which ends this one in order.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     sys.exit(serve(Path(sys.argv[1]), sys.stdin.buffer, answers))

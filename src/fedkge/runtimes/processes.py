@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -150,7 +151,8 @@ class Processes(Carrier):
                 device,
             )
         self.round = rounds[-1] if rounds else 0
-        self.record.resume(self.round)
+        if rounds:
+            self.record.resume(self.round)
         participation = (
             experiment.participation if experiment.method.shares else type(experiment.participation)()
         )
@@ -175,6 +177,7 @@ class Processes(Carrier):
         return [message for messages in self._answers(asked) for message in messages]
 
     def deliver(self, messages: Sequence[Message]) -> list[Message]:
+        messages = [message for message in messages if message.recipient in self.children]
         kinds = {message.kind for message in messages}
         work = "train" if "train" in kinds else "evaluate" if kinds & {"measure", "stop"} else "exchange"
         asked = [(self.children[message.recipient], MESSAGE, encode(message)) for message in messages]
@@ -189,7 +192,8 @@ class Processes(Carrier):
         return first + [message for _, own in trained for message in own] + again
 
     def expire(self, round: int) -> list[Message]:
-        return self._answers([(self.children[HUB], EXPIRE, str(round).encode())])[0]
+        answers = self._answers([(self.children[HUB], EXPIRE, str(round).encode())])
+        return [message for own in answers for message in own]
 
     def save(self, round: int) -> None:
         """Nodes write their state before every answer."""
@@ -201,14 +205,18 @@ class Processes(Carrier):
         deadline = time.monotonic() + self.experiment.runtime.timeout
         found: list[list[Message]] = []
         gone: dict[str, Child] = {}
+        later = Counter(
+            child.id for child, _, _ in asked
+        )  # requests of these that are answered after the next
         for child, _, _ in asked:
-            own = [] if child.id in gone else self._one(child, deadline)
+            later[child.id] -= 1
+            own = [] if child.id in gone else self._one(child, deadline, later[child.id])
             if own is None:
                 gone[child.id] = child
             found.append(own or [])
         return found + [self._restarted(child) for child in gone.values()]
 
-    def _one(self, child: Child, deadline: float) -> list[Message] | None:
+    def _one(self, child: Child, deadline: float, later: int) -> list[Message] | None:
         """The answers to a node's next request; none of one that has ended. Who is slow answers later."""
         messages: list[Message] = []
         while True:
@@ -221,7 +229,8 @@ class Processes(Carrier):
             kind, content = frame
             if kind == DONE:
                 child.waiting -= 1
-                return messages
+                if child.waiting <= later:  # what was asked before, and came too late, is answered too
+                    return messages
             if kind == FAILURE:
                 raise FedkgeError(content.decode())
             if kind == EVENT:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import nan
 from typing import Any, TypeAlias
 
+from fedkge.exchange.rows import HUB
 from fedkge.exchange.tally import Tally, total
 from fedkge.nodes.base import Event
 from fedkge.nodes.clock import Clock
@@ -57,6 +58,8 @@ class Record:
         kind = event["event"]
         if kind == "trained":
             self._trained.append(event)
+        elif node != HUB:
+            return  # what happens to the run is the hub's to say
         elif kind == "round":
             self._closed.append(event["round"])
         elif kind == "evaluate":
