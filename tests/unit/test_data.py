@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ from fedkge.cli.experiments import Origin, one, varied
 from fedkge.errors import ConfigError, DataError
 from fedkge.graphs import files as graph_files
 from fedkge.graphs.files import read_federation
-from fedkge.graphs.graph import Axis, Federation
+from fedkge.graphs.graph import Axis, Federation, Names
 from fedkge.graphs.marks import mark_share
 from fedkge.graphs.split import parse_ratio, split
 from fedkge.graphs.subgraph import in_name_order, merged
 from fedkge.methods.base import Member, Part
 from fedkge.runs.data import Loader, Sources, load
 from fedkge.runs.experiment import Experiment
+from small_federations import small_federation
 
 STRICT = {"mode": "strict", "noise": 1.0, "delta": 1e-4}
 
@@ -302,3 +304,18 @@ def test_every_option_that_is_a_path_is_known_to_be_one(home: Path) -> None:
         return found
 
     assert paths(Experiment) == set(PATHS)
+
+
+def test_a_name_that_nobody_has_cannot_be_withheld(tmp_path: Path) -> None:
+    (tmp_path / "hidden").write_text("e12\ne-nobody\n")
+    made_up = experiment(tmp_path, method={"name": "fedep"}, align={"withhold": str(tmp_path / "hidden")})
+    sources = Sources.of(made_up, small_federation())
+    with pytest.raises(ConfigError, match="'e-nobody' is no entity of any site"):
+        sources.identity(made_up, sources.members(made_up)["a"])
+
+
+def test_a_name_that_is_too_long_to_announce_is_an_error(tmp_path: Path) -> None:
+    graph = small_federation()["a"]
+    names = Names(["ä" * 3000, *list(graph.entities)[1:]])
+    with pytest.raises(ConfigError, match=r"a name of 6,000 bytes .* expected at most 4,096"):
+        Sources.of(experiment(tmp_path), {"a": replace(graph, entities=names)})

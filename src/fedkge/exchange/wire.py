@@ -108,7 +108,7 @@ def _header(message: Message) -> bytes:
             "recipient": message.recipient,
             "kind": message.kind,
             "round": str(message.round),
-            "note": json.dumps(dict(message.note), separators=(",", ":")),
+            "note": json.dumps(dict(message.note), ensure_ascii=False, separators=(",", ":")),
         }
     }
     end = 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedkge.errors import ConfigError, DataError, DataWarning
-from fedkge.exchange.announce import identify
+from fedkge.exchange.announce import LONGEST_ID, identify
 from fedkge.exchange.rows import HUB
 from fedkge.exports.files import check_names
 from fedkge.graphs.graph import Axis, Federation, Graph
@@ -66,6 +66,12 @@ class Sources:
         from fedkge.graphs.marks import read_names
 
         hidden = set(read_names(experiment.align.withhold))
+        unknown = sorted(hidden.difference(*(graph.entities for graph in self.named.values())))
+        if unknown:
+            raise ConfigError(
+                f"align.withhold: {experiment.align.withhold}: {unknown[0]!r} is no entity of any site; "
+                "expected names as the sites have them"
+            )
         (site,) = member.parts
         return {Axis.ENTITY: {i for i, name in enumerate(self.named[site].entities) if name in hidden}}
 
@@ -181,8 +187,14 @@ def check_federation(federation: Federation) -> None:
             raise ConfigError(f"a site is named {HUB!r}, as the hub is; rename its folder")
         if not site or site in (".", "..") or Path(site).name != site:
             raise ConfigError(f"a site is named {site!r}, which no folder can be; expected a plain name")
-        check_names(graph.entities)
-        check_names(graph.relations)
+        for names in (graph.entities, graph.relations):
+            check_names(names)
+            long = next((name for name in names if len(name) * 4 > LONGEST_ID < len(name.encode())), None)
+            if long is not None:
+                raise ConfigError(
+                    f"site {site!r}: a name of {len(long.encode()):,} bytes ({long[:40]!r}...), expected at "
+                    f"most {LONGEST_ID:,}"
+                )
 
 
 def _check_splits(site: str, graph: Graph) -> None:

@@ -104,10 +104,12 @@ def _write_all(requests: queue.Queue[Any], to: Any) -> None:
 
 
 def _read_all(source: Any, answers: queue.Queue[Any]) -> None:
-    with suppress(OSError, ValueError):
-        while (frame := read_frame(source)) is not None:
-            answers.put(frame)
-    answers.put(None)
+    try:
+        with suppress(OSError, ValueError, OverflowError, MemoryError):
+            while (frame := read_frame(source)) is not None:
+                answers.put(frame)
+    finally:
+        answers.put(None)
 
 
 class Processes(Carrier):
