@@ -207,9 +207,7 @@ class Processes(Carrier):
         deadline = time.monotonic() + self.experiment.runtime.timeout
         found: list[list[Message]] = []
         gone: dict[str, Child] = {}
-        later = Counter(
-            child.id for child, _, _ in asked
-        )  # requests of these that are answered after the next
+        later = Counter(child.id for child, _, _ in asked)  # requests of this call that are still to be read
         for child, _, _ in asked:
             later[child.id] -= 1
             own = [] if child.id in gone else self._one(child, deadline, later[child.id])
@@ -233,9 +231,9 @@ class Processes(Carrier):
                 child.waiting -= 1
                 if child.waiting <= later:  # what was asked before, and came too late, is answered too
                     return messages
-            if kind == FAILURE:
+            elif kind == FAILURE:
                 raise FedkgeError(content.decode())
-            if kind == EVENT:
+            elif kind == EVENT:
                 self.record.hear(child.id, json.loads(content))
             elif (message := _read(content, child.id)) is not None:
                 messages.append(message)
