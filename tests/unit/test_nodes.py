@@ -17,7 +17,8 @@ from fedkge.exchange.wire import decode, encode
 from fedkge.graphs.graph import Axis
 from fedkge.nodes.base import Setting
 from fedkge.nodes.hub import HubNode
-from fedkge.nodes.site import Identity, SiteNode
+from fedkge.nodes.identity import Identity
+from fedkge.nodes.site import AGAIN, SiteNode
 from fedkge.nodes.stack import Stack
 from fedkge.runs.data import Sources, _secret
 from fedkge.runs.experiment import Align
@@ -284,6 +285,53 @@ def test_a_hub_that_was_gone_in_the_last_round_has_it_measured(tmp_path: Path) -
     assert mail.hub.phase == "done"
     assert mail.noted("evaluate"), "nothing stops without a validation"
     assert all(site.kept for site in mail.sites.values())
+
+
+@pytest.mark.parametrize(
+    "codec", [{"name": "float32"}, {"name": "int8", "delta": True}], ids=["rows", "changes"]
+)
+@pytest.mark.parametrize("method", ["fede", "fedep", "fedlu"])
+def test_a_round_that_a_hub_closes_otherwise_after_a_restart_is_measured_again(
+    tmp_path: Path, method: str, codec: dict[str, Any]
+) -> None:
+    """At first the hub closes round 2 with a and b; it is gone, and then closes it with b and c."""
+    options = {"method": {"name": method}, "rounds": 5, "codec": codec, "evaluate": {"every": 1}}
+    options |= {"participation": {"quorum": 0.6}, "select": {"name": "topk", "p": 0.5}}
+    whole, broken = (Mail(tmp_path / name, **options) for name in ("whole", "broken"))
+
+    def uploads(mail: Mail, said: Sequence[Message]) -> dict[str, Message]:
+        held = mail.carry(said, lambda m: m.kind == "upload" and m.round == 2)
+        return {message.sender: message for message in held}
+
+    first = uploads(whole, whole.join("a", "b", "c"))
+    whole.carry([first[name] for name in "bca"])
+    first = uploads(broken, broken.join("a", "b", "c"))
+    lost = broken.carry([first[name] for name in "ab"], lambda m: m.kind == "metrics")
+    assert len(lost) == 3, "everyone has measured what a and b made"
+    broken.hub = broken.new_hub()
+    again = uploads(broken, [m for site in broken.sites.values() for m in site.open()])
+    broken.carry([again[name] for name in "bca"])
+    measured = [m.body for m in broken.sent if m.kind == "measure" and m.round == 2 and m.recipient == "a"]
+    assert len(measured) == 2
+    assert_same(whole, broken)
+    assert len(broken.noted("trained")) == len(whole.noted("trained")), "nobody trained a round twice"
+    metrics = [[m.note for m in mail.sent if m.kind == "metrics" and m.round > 2] for mail in (whole, broken)]
+    assert metrics[0] == metrics[1]
+
+
+def test_a_hub_cannot_have_a_round_measured_as_often_as_it_likes(tmp_path: Path) -> None:
+    """Rows of its choice, measured on validation triples again and again, would tell it what these are."""
+    mail = Mail(tmp_path, method={"name": "fede"}, rounds=4, evaluate={"every": 1})
+    (asked,) = mail.carry(mail.join("a", "b", "c"), lambda m: m.kind == "measure" and m.recipient == "a")
+    site = mail.sites["a"]
+    answers = []
+    for i in range(20):
+        body = {name: t + i if name.endswith("values") else t for name, t in asked.body.items()}
+        answers += site.read(encode(replace(asked, body=body)))
+    assert len(answers) == 1 + AGAIN
+    assert "has had round 1 measured 9 times" in mail.noted("refused")[0]["why"]
+    assert len({m.note["metrics"]["a"]["mr"] for m in answers}) > 1, "other rows, other metrics"
+    assert len(mail.noted("trained")) == 3
 
 
 # Pseudonyms

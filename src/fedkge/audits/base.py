@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 ATTACKS: Registry[Attack] = Registry("attack", "fedkge.audits")
 Row: TypeAlias = dict[str, Any]  #: plain values, as JSON has them
-Line: TypeAlias = tuple[str, Sequence[tuple[float, float]]]  #: its name, and points from left to right
+Drawn: TypeAlias = tuple[str, Sequence[tuple[float, float]]]  #: its name, and points from left to right
 
 
 class Attack(ABC):
@@ -46,8 +46,8 @@ class Curves(NamedTuple):
     x: str  #: a logarithmic axis
     y: str
     hover: str  #: how the pointer reads a point, as in `%{y:.3f} found at %{x:.4f} false alarms`
-    lines: Sequence[Line]
-    beside: Sequence[Line] = ()  #: what was not measured, as what guessing gives
+    lines: Sequence[Drawn]
+    beside: Sequence[Drawn] = ()  #: what was not measured, as what guessing gives
 
 
 class Bars(NamedTuple):

@@ -2,49 +2,25 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedkge.errors import DataWarning
-from fedkge.exchange.channel import Channel, channel, serial
-from fedkge.exchange.direction import WHERE, pack
-from fedkge.exchange.rows import HUB, Message, Rows, Update, carried, named, renumbered, under, update_under
+from fedkge.exchange.channel import serial
+from fedkge.exchange.rows import HUB, Message, Rows, Update, named, update_under
 from fedkge.graphs.graph import Axis
-from fedkge.methods import Hub
 from fedkge.nodes.base import Node, Setting
 from fedkge.nodes.notes import Refusal, allowed, dialled, joining, measured, noted, reading
 from fedkge.nodes.roster import Roster
 from fedkge.nodes.terms import Terms
-from fedkge.nodes.validation import TOGETHER, Judge
+from fedkge.nodes.validation import TOGETHER, Judge, Plan
 from fedkge.randomness import key
-from fedkge.training import Stopping
 
 LASTING = ("taken", "news", "owed", "until")  #: what it keeps about sites, by name
 OWED = 8  #: rounds of which a late answer is read
 VOID = 10  #: rounds in a row without a quorum before the hub gives up
-
-
-@dataclass(frozen=True)
-class Plan:
-    """When a federation validates and when it ends."""
-
-    rounds: int
-    every: int = 5  #: rounds between validations
-    stopping: Stopping = field(default_factory=Stopping)  #: as it is before the first validation
-    seed: int = 0
-    each: bool = False  #: sites that stop together keep each its own best, and go on while any gains
-    first: bool = False  #: validates before the first round too, as tables that were trained may be the best
-
-    @classmethod
-    def of(cls, terms: Terms, first: bool = False) -> Plan:
-        evaluate = terms.evaluate
-        stopping = Stopping(evaluate.patience, evaluate.rule)
-        return cls(terms.rounds, evaluate.every, stopping, terms.seed, evaluate.keep == "each", first)
 
 
 class HubNode(Node):
@@ -72,9 +48,8 @@ class HubNode(Node):
         self.plan, self.pooled, self.device = Plan.of(terms, first), pooled, torch.device(device)
         self.sites = sorted(sites)
         self._partners = frozenset(self.sites)
-        self.hub = Hub(aggregation=self.method.combining(terms.aggregate))
-        self.roster = Roster(self.method.shares, self.device)
-        self.channels: dict[str, Channel] = {}
+        self.roster = Roster(terms, self.device, late=self.participation.late == "use")
+        self.hub, self.channels = self.roster.hub, self.roster.channels
         self.validation = Judge(self.method, self.sites, self.plan.stopping, self.plan.each)
         self._round = 0  # the last that was closed, or is open
         self.phase = "join"
@@ -167,8 +142,8 @@ class HubNode(Node):
     def _begin(self) -> list[Message]:
         """Everyone is here: say who shares what, and ask for the first round, or for the open one again."""
         if not self.settled:
-            self._settle()
-            self._warn()
+            self.roster.settle()
+            self.roster.warn()
         out = [self._share(site) for site in sorted(self.roster.joined)]
         return out + (self._measure() if self.plan.first and not self.validation.begun else self._advance())
 
@@ -177,61 +152,10 @@ class HubNode(Node):
         """Whether it is known who shares what."""
         return bool(self.roster.joined)
 
-    def _settle(self) -> set[str]:
-        """Take in what was announced; the sites that share other rows now."""
-        before = {site: dict(ids) for site, ids in self.hub.ids.items()}
-        to, rows = self.roster.settle(self.hub)
-        hub, late = self.hub, self.participation.late == "use"
-        hub.fresh = {}
-        hub.by_id = {
-            a: {k: carried(t, to[a], hub.sizes[a]) for k, t in of.items()} for a, of in hub.by_id.items()
-        }
-        for site, by_axis in hub.by_row.items():
-            for a, of in by_axis.items():
-                by_axis[a] = {k: carried(t, rows[site][a], len(hub.ids[site][a])) for k, t in of.items()}
-        for updates in (self._inbox, self._late):
-            updates |= {site: self._own(site, renumbered(update, to)) for site, update in updates.items()}
-        for site, ids in hub.ids.items():
-            if site in self.channels:
-                self.channels[site] = self.channels[site].moved(ids, rows[site])
-            else:
-                self.channels[site] = channel(self.terms.coding, ids, self.terms.widths, hub=True, late=late)
-        size = {site: {a: len(own) for a, own in of.items()} for site, of in before.items()}
-        return {
-            site
-            for site, ids in hub.ids.items()
-            if site not in before
-            or any(
-                size.get(site, {}).get(a) != len(own) or bool((rows[site][a] < 0).any())
-                for a, own in ids.items()
-            )
-        }
-
-    def _own(self, site: str, update: Update) -> Update:
-        """The rows that a site still shares."""
-        ids = self.hub.ids[site]
-        return {axis: rows[torch.isin(rows.ids, ids[axis])] for axis, rows in update.items()}
-
-    def _warn(self) -> None:
-        """Say who has nothing to share, where others have."""
-        rows = {site: sum(map(len, of.values())) for site, of in self.hub.ids.items()}
-        alone = [site for site, count in rows.items() if self.method.shares and not count]
-        if alone and len(alone) == len(rows):
-            warnings.warn(
-                "no two sites have anything in common: every site trains alone", DataWarning, stacklevel=2
-            )
-            return
-        for site in alone:
-            message = f"site {site!r} has nothing in common with the others: it trains alone"
-            warnings.warn(message, DataWarning, stacklevel=2)
-
     def _share(self, site: str) -> Message:
         """Which of the rows that a site announced others have."""
-        said = self.roster.joined[site]
-        bits = {
-            f"{a}.{WHERE}": pack(self.roster.where(site, a), len(said.ids[a])) for a in self.method.shares
-        }
-        return self.message(site, "shared", self._round, bits, version=said.version)
+        version = self.roster.joined[site].version
+        return self.message(site, "shared", self._round, self.roster.bits(site), version=version)
 
     def _unanswered(self, site: str) -> list[Message]:
         """The question that a site which was gone has not answered, or the end, in the same words."""
@@ -404,7 +328,11 @@ class HubNode(Node):
     def _grown(self) -> list[Message]:
         """Take in what sites have announced since the round began; who shares other rows now is told."""
         self.news = {}
-        changed = sorted(self._settle()) if self.roster.waiting else []
+        if not self.roster.waiting:
+            return []
+        changed, moved = self.roster.settle()
+        for updates in (self._inbox, self._late):
+            updates |= {site: moved(site, update) for site, update in updates.items()}
         self.owed |= {site: [] for site in changed}  # what is under way is about the rows before
         return [self._share(site) for site in changed]
 
@@ -478,17 +406,8 @@ class HubNode(Node):
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and plain values, as they were when the open round began, and what came late since then."""
-        hub = self.hub
-        tensors = {f"memory.{name}": tensor for name, tensor in hub.memory.items()}
-        tensors |= {f"fresh.{name}": tensor for name, tensor in hub.fresh.items()}
-        for axis, of in hub.by_id.items():
-            tensors |= {f"id.{axis}.{name}": tensor for name, tensor in of.items()}
-        joined, who = self.roster.state()
-        tensors |= {f"joined.{name}": tensor for name, tensor in joined.items()}
+        tensors, who = self.roster.state()
         for number, site in enumerate(sorted(self.roster.joined)):
-            for axis, of in hub.by_row.get(site, {}).items():
-                tensors |= {f"row.{number}.{axis}.{name}": tensor for name, tensor in of.items()}
-            tensors |= {f"sent.{number}.{name}": t for name, t in self.channels[site].memory().items()}
             tensors |= named(f"late.{number}", self._late.get(site, {}))
         owed = {site: [r for r in of if r <= self._began["round"]] for site, of in self.owed.items()}
         return tensors, {**self._began, "news": dict(self.news), "owed": owed, "joined": who}
@@ -501,19 +420,8 @@ class HubNode(Node):
             setattr(self, name, dict(plain[name]))
         self.holds, self.stopped = set(plain["holds"]), set(plain["stopped"])
         self.validation.load(plain)
-        hub = self.hub
-        self.roster.load(under("joined", tensors), plain["joined"], hub)
-        hub.memory, hub.fresh = under("memory", tensors), under("fresh", tensors)
-        hub.by_id = {axis: found for axis in Axis if (found := under(f"id.{axis}", tensors))}
-        late = self.participation.late == "use"
+        self.roster.load(tensors, plain["joined"])
         for number, site in enumerate(sorted(self.roster.joined)):
-            rows = {axis: found for axis in Axis if (found := under(f"row.{number}.{axis}", tensors))}
-            if rows:
-                hub.by_row[site] = rows
-            self.channels[site] = channel(
-                self.terms.coding, hub.ids[site], self.terms.widths, hub=True, late=late
-            )
-            self.channels[site].load(under(f"sent.{number}", tensors))
             if waiting := update_under(f"late.{number}", tensors):
                 self._late[site] = waiting
         self._began = self._plain()

@@ -21,7 +21,7 @@ from fedkge.methods import Hub, Method
 from fedkge.models.tables import LONGEST
 from fedkge.training.stopping import OWN
 
-BySite: TypeAlias = Mapping[str, Mapping[str, float]]  #: whose triples -> metric -> value
+Measured: TypeAlias = Mapping[str, Mapping[str, float]]  #: whose triples -> metric -> value
 MOST = 1 << 53  #: the largest whole number that a note may hold
 LONGEST_WHY = 400  #: characters that a refusal takes to say why
 
@@ -124,7 +124,7 @@ def allowed(message: Message) -> int | None:
 
 def measured(
     message: Message, queries: Mapping[str, int], views: Collection[str]
-) -> tuple[BySite, dict[str, BySite]]:
+) -> tuple[Measured, dict[str, Measured]]:
     """A site's metrics, and those of each view that is validated too."""
     if message.body:
         raise DataError("metrics with rows, expected none")
@@ -137,7 +137,7 @@ def measured(
     }
 
 
-def _by_site(found: Any, queries: Mapping[str, int]) -> BySite:
+def _by_site(found: Any, queries: Mapping[str, int]) -> Measured:
     if not isinstance(found, Mapping) or found.keys() != queries.keys():
         raise DataError(f"metrics: {brief(found)}, expected those of {', '.join(queries)}")
     return {site: _metrics(of, queries[site]) for site, of in found.items()}
@@ -181,7 +181,7 @@ def _number(name: str, value: Any, most: float = 1e300) -> float:
 # What the hub makes of them
 
 
-def mrr_of(metrics: Mapping[str, BySite], sites: Iterable[str]) -> float:
+def mrr_of(metrics: Mapping[str, Measured], sites: Iterable[str]) -> float:
     """Over all queries of these sites."""
     return combined(m for site in sites for m in metrics[site].values())["mrr"]
 

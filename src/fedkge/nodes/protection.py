@@ -75,3 +75,25 @@ def check_validation(terms: Terms, site: str, graph: Graph) -> None:
             f"of valid, or have nothing chosen: evaluate.every = {terms.rounds}, as many as "
             "there are rounds"
         )
+
+
+def rounds_left(terms: Terms, one: Protection | None) -> int | None:
+    """How many more rounds a site's privacy budget has steps for; None where there is no budget."""
+    if one is None or one.spending.budget is None:
+        return None
+    each = one.cadence.steps * terms.trainer.epochs
+    step = one.cadence.release(terms.privacy, one.noise, 1)
+    return -(-one.spending.left(step, terms.rounds * each) // each)
+
+
+def check_budget(terms: Terms, site: str, one: Protection | None) -> None:
+    """An error where not one step fits a site's privacy budget."""
+    privacy = terms.privacy
+    if one is None or one.spending.left(one.cadence.release(privacy, one.noise, 1), 1):
+        return
+    spent = one.spending.ledger.count(site)
+    raise ConfigError(
+        f"privacy.epsilon: not one {'more ' * bool(spent)}step with noise {one.noise:g} fits "
+        f"{privacy.epsilon:g} at delta {privacy.delta:g} for site {site!r}, which has taken "
+        f"{spent:,}; take more noise, smaller batches or a larger epsilon, in a new run"
+    )

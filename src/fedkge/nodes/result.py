@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,39 @@ import torch
 from fedkge.errors import DataError
 from fedkge.evaluation import Ranks
 from fedkge.exports.files import save_embeddings
-from fedkge.graphs.graph import Graph
+from fedkge.graphs.graph import Graph, Split
+from fedkge.methods import Member
 from fedkge.models import Side, Tables
 from fedkge.nodes.ledgers import RESULT
+from fedkge.nodes.stack import Learner, SiteMetrics, by_side
+from fedkge.nodes.store import write_whole
 
 RANKS = "ranks.safetensors"  #: of a site's test triples
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """The tables that a site kept, and how well they do."""
+
+    member: Member
+    tables: Mapping[str, Tables]  #: those that the site is measured by under "", those beside them by name
+    ranks: Mapping[str, Ranks]  #: of test triples, by whose they are
+    metrics: Mapping[str, SiteMetrics]  #: valid, test, and test_NAME
+
+    @classmethod
+    def measured(cls, learner: Learner, tables: Mapping[str, Tables]) -> Kept:
+        """Rank validation and test triples."""
+        ranks = learner.ranks(tables[""], Split.TEST)
+        metrics = {"valid": learner.measure(tables[""], Split.VALID), "test": by_side(ranks)}
+        beside = {f"test_{n}": learner.measure(of, Split.TEST) for n, of in tables.items() if n}
+        return cls(learner.member, tables, ranks, metrics | beside)
+
+    def save(self, home: Callable[[str], Path], named: Mapping[str, Graph], sync: bool) -> None:
+        """Write each site's tables and ranks into its folder, under the names that the site has."""
+        for site, part in self.member.parts.items():
+            for view, tables in self.tables.items():
+                save_tables(part.of(tables), named.get(site, part.graph), home(site) / view)
+            write_whole(home(site) / RANKS, packed_ranks(self.ranks[site]), sync)
 
 
 def save_tables(tables: Tables, graph: Graph, folder: Path) -> None:

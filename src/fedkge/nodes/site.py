@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from hashlib import blake2b
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -13,42 +14,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedkge.errors import ConfigError, DataError
+from fedkge.errors import DataError
 from fedkge.evaluation.checks import diverged
 from fedkge.exchange.announce import announcement
 from fedkge.exchange.channel import channel, serial
 from fedkge.exchange.direction import WHERE, unpack
 from fedkge.exchange.rows import HUB, Message, Update, named, renumbered, under, update_under
 from fedkge.exchange.select import History
-from fedkge.graphs.graph import Axis, Graph, Ids, Split
+from fedkge.exchange.wire import encode
+from fedkge.graphs.graph import Axis, Ids, Split
 from fedkge.models import Tables
 from fedkge.nodes.base import Node, Setting
+from fedkge.nodes.identity import Identity
 from fedkge.nodes.ledgers import RESULT
-from fedkge.nodes.notes import BySite, Question, Refusal, question, reading, version_of
-from fedkge.nodes.result import RANKS, packed_ranks, save_tables
-from fedkge.nodes.stack import Fitted, Identities, Learner, by_side
+from fedkge.nodes.notes import Measured, Question, Refusal, question, reading, version_of
+from fedkge.nodes.protection import check_budget, rounds_left
+from fedkge.nodes.result import Kept
+from fedkge.nodes.stack import Fitted, Learner
 from fedkge.nodes.store import write_whole
 from fedkge.nodes.terms import Terms
 from fedkge.training.stopping import OWN
 
+LASTING = ("ready", "asked", "uploaded", "measured", "stopped", "words", "again", "taken")
+UPDATES = ("held", "before", "told")  #: rows of the hub's that it keeps
+AGAIN = 8  #: times that a round is measured again for a hub that says something else each time
 SPARE = 1.5  #: times the size of its state that must be free on the disk before a site spends privacy
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What a site is called by: the ids of its rows, and the names that its tables are saved under."""
-
-    ids: Identities
-    named: Mapping[str, Graph] = field(
-        default_factory=dict
-    )  #: by site, of which there is one unless graphs are pooled
-    withheld: Mapping[Axis, Collection[int]] = field(default_factory=dict)  #: rows that are not announced
-
-    def announced(self, axis: Axis) -> Ids:
-        """Local rows in the order of their ids, less those that are withheld."""
-        ids, hidden = self.ids[axis], set(self.withheld.get(axis, ()))
-        rows = [i for i in sorted(range(len(ids)), key=ids.__getitem__) if i not in hidden]
-        return np.array(rows, np.int64)
 
 
 class SiteNode(Node):
@@ -79,20 +69,18 @@ class SiteNode(Node):
         none = {axis: learner.site.shared[axis].ids for axis in self.method.shares}
         self.channel = channel(terms.coding, none, terms.widths, hub=False)
         self.history = History(terms.selection, {})
-        self.version, self.ready = (
-            0,
-            False,
-        )  # of the announcement; whether the hub has said which rows are shared
+        self.version = 0  # of the announcement
+        self.ready = False  # the hub has said which rows are shared
         self.announced = {axis: identity.announced(axis) for axis in self.method.shares}
         self.held: Update = {}  # an answer that came to be measured, for the next round
+        self.before: Update = {}  # the one that was held when the last measurement was asked for
         self.told: Update = {}  # the answer of the round whose travelling table is kept
-        self.asked, self.uploaded, self.measured = (
-            -1,
-            0,
-            -1,
-        )  # rounds: of the last question, upload, measurement
+        self.asked, self.uploaded, self.measured = -1, 0, -1  # rounds: last question, upload, measurement
         self.kept: dict[str, int] = {}  # view -> the round whose tables are kept
         self.answers: dict[str, Message] = {}  # kind of question -> what was answered to the last one
+        self.words: str | None = None  # a digest of the last question to measure, in a process of its own
+        self.again = 0  # times that it was asked in other words
+        self.taken: int | None = None  # what the last question to measure said of the last upload
         self.stopped = False
 
     @property
@@ -151,34 +139,19 @@ class SiteNode(Node):
         }
         self.channel = self.channel.moved({axis: self.site.shared[axis].ids for axis in rows}, to)
         self.history = self.history.moved(self.method.publish(self.site), to)
-        self.held, self.told = renumbered(self.held, to), renumbered(self.told, to)
+        for name in UPDATES:
+            setattr(self, name, renumbered(getattr(self, name), to))
         self.ready = True
-
-    def _allows(self) -> dict[str, int]:
-        """How many more rounds the privacy budget has steps for, where there is one."""
-        one = self.learner.protection
-        if one is None or one.spending.budget is None:
-            return {}
-        each = one.cadence.steps * self.terms.trainer.epochs
-        step = one.cadence.release(self.terms.privacy, one.noise, 1)
-        return {"allows": -(-one.spending.left(step, self.terms.rounds * each) // each)}
 
     def check_budget(self) -> None:
         """An error where nothing was kept and not one step fits: there would be nothing to keep."""
-        one, privacy = self.learner.protection, self.terms.privacy
-        if (
-            one is None
-            or self.kept
-            or self.answers
-            or one.spending.left(one.cadence.release(privacy, one.noise, 1), 1)
-        ):
-            return
-        spent = one.spending.ledger.count(self.id)
-        raise ConfigError(
-            f"privacy.epsilon: not one {'more ' * bool(spent)}step with noise {one.noise:g} fits "
-            f"{privacy.epsilon:g} at delta {privacy.delta:g} for site {self.id!r}, which has taken "
-            f"{spent:,}; take more noise, smaller batches or a larger epsilon, in a new run"
-        )
+        if not self.kept and not self.answers:
+            check_budget(self.terms, self.id, self.learner.protection)
+
+    def _allows(self) -> dict[str, int]:
+        """How many more rounds the privacy budget has steps for, where there is one."""
+        allowed = rounds_left(self.terms, self.learner.protection)
+        return {} if allowed is None else {"allows": allowed}
 
     @property
     def _seal(self) -> Mapping[str, str | int]:
@@ -216,7 +189,7 @@ class SiteNode(Node):
         for name, dial in self.site.dials.items():
             dial.fill_(asked.dials[name])
         self.method.adopt(self.site, self.held if asked.held else asked.update)
-        self.held, self.answers = {}, {}
+        self.held, self.before, self.answers = {}, {}, {}
         if self.store is not None and self.learner.protection is not None:
             self.store.probe(int(SPARE * sum(t.nbytes for t in self.learner.state().values())))
 
@@ -236,14 +209,16 @@ class SiteNode(Node):
         asked = self._heard(message)
         if asked is None:
             return self._answered(message)
-        self.held = self.held if asked.held else asked.update
+        if not self.again:
+            self.before = self.held
+        self.held = self.before if asked.held else asked.update
         self.measured = message.round
         found: dict[str, Any] = {"metrics": self._validate(self.method.measured(self.site, self.held))}
         if watched := [view for view in self.method.views() if view.watched]:
             found["views"] = {view.name: self._validate(view.of(self.site, self.held)) for view in watched}
         return [self._answer("measure", self.message(HUB, "metrics", message.round, **found))]
 
-    def _validate(self, tables: Tables) -> BySite:
+    def _validate(self, tables: Tables) -> Measured:
         with self.setting.clock.spending("evaluate"):
             found = self.learner.measure(tables, Split.VALID, openly=True)
         chosen = {site: sides[self.terms.evaluate.sides] for site, sides in found.items()}
@@ -253,22 +228,41 @@ class SiteNode(Node):
         """A question, read as a whole and only then heeded; none if it was answered before."""
         if not self.ready:
             raise Refusal("asks before it has said which rows are shared")
-        if self._answered(message):
+        words, answered = self._words(message), bool(self._answered(message))
+        again = answered and words is not None and words != self.words
+        if answered and not again:
             self.note({"event": "repeated", "kind": message.kind, "round": message.round})
             return None
-        now, last = (message.round, message.kind == "measure"), (self.asked, self.measured == self.asked)
-        first = int(message.kind == "train")  # before the first round a site may be measured
-        if self.stopped or now <= last or not first <= message.round <= self.terms.rounds:
-            raise Refusal(f"asks for round {message.round} after round {self.asked}, of {self.terms.rounds}")
+        self._check_order(message, again)
         with reading():
             asked = self._question(message, self.site.dials)
             read = self.channel.read(message.body)
             if asked.held and message.body:
                 raise DataError("says that the answer before still holds, and sends rows")
-        self._heed(asked)
+        self.words, self.again = words, self.again + 1 if again else 0
+        self._heed(asked, message.kind, again)
         self.asked = message.round
         update = {} if asked.held else self.channel.accept(read, serial(message.kind, message.round))
         return replace(asked, update=update)
+
+    def _words(self, message: Message) -> str | None:
+        """A digest of a question to measure.
+
+        A hub that was gone may close a round with other answers, and have other rows measured. Training is
+        not repeated, whatever the hub says: that would spend privacy again. Nodes that are saved together
+        go back together, and need no digest.
+        """
+        often = self.setting.often and message.kind == "measure"
+        return blake2b(encode(message), digest_size=16).hexdigest() if often else None
+
+    def _check_order(self, message: Message, again: bool) -> None:
+        now, last = (message.round, message.kind == "measure"), (self.asked, self.measured == self.asked)
+        first = int(message.kind == "train")  # before the first round a site may be measured
+        early = now < last or (now == last and not again)
+        if self.stopped or early or not first <= message.round <= self.terms.rounds:
+            raise Refusal(f"asks for round {message.round} after round {self.asked}, of {self.terms.rounds}")
+        if again and self.again >= AGAIN:
+            raise Refusal(f"has had round {message.round} measured {self.again + 1} times")
 
     def _question(self, message: Message, dials: Collection[str]) -> Question:
         asked = question(message, dials, self._watched)
@@ -300,13 +294,25 @@ class SiteNode(Node):
         stored = self.answers.get(message.kind)
         return [stored] if stored is not None and stored.round == message.round else []
 
-    def _heed(self, asked: Question) -> None:
-        """The hub says which upload it took last, and what of what was measured last is the best."""
-        if asked.taken is not None:
+    def _heed(self, asked: Question, kind: str, again: bool = False) -> None:
+        """The hub says which upload it took last, and what of what was measured last is the best.
+
+        What became of an upload is final when the next question comes: until then the hub may be gone, and
+        ask for the same measurement in other words.
+        """
+        if not again:
+            self._settle(self.taken)
+            for view in asked.best:
+                self._keep(view)
+        self.taken = asked.taken
+        if kind != "measure":
+            self._settle(self.taken)
+            self.taken = None
+
+    def _settle(self, taken: int | None) -> None:
+        if taken is not None:
             for remembers in (self.channel, self.history):
-                remembers.settle(asked.taken == self.uploaded)
-        for view in asked.best:
-            self._keep(view)
+                remembers.settle(taken == self.uploaded)
 
     def _keep(self, view: str) -> None:
         """The tables that the site is measured by, with a second one that nobody watches; or one that is."""
@@ -330,7 +336,7 @@ class SiteNode(Node):
             if message.body or asked.held:
                 raise DataError("ends with rows, expected none")
         if not self.stopped:
-            self._heed(asked)
+            self._heed(asked, "stop")
             self.stopped = True
             self.conclude()
         return []
@@ -344,29 +350,15 @@ class SiteNode(Node):
         """Measure what was kept; tables, ranks and metrics go into the site's folder, and nowhere else."""
         if self.store is None:
             return
-        tables = self.tables()
+        often = self.setting.often
         with self.setting.clock.spending("evaluate"):
-            valid = self.learner.measure(self.best, Split.VALID)
-            ranks = self.learner.ranks(self.best, Split.TEST)
-            beside = {name: self.learner.measure(of, Split.TEST) for name, of in tables.items() if name}
-        for site, part in self.learner.member.parts.items() if self.setting.tables else ():
-            home = self._home(site)
-            for view, of in tables.items():
-                save_tables(part.of(of), self.identity.named.get(site, part.graph), home / view)
-            write_whole(home / RANKS, packed_ranks(ranks[site]), sync=self.setting.often)
-        plain = {
-            "rounds": self.asked,
-            "kept": self.kept,
-            "metrics": {
-                "valid": valid,
-                "test": by_side(ranks),
-                **{f"test_{view}": of for view, of in beside.items()},
-            },
-            **self._seal,
-            **({"seconds": self.setting.clock.seconds} if self.setting.often else {}),
-        }
-        write_whole(self.store.path / RESULT, json.dumps(plain, indent=1).encode(), sync=self.setting.often)
-        if self.setting.often:
+            kept = Kept.measured(self.learner, self.tables())
+        if self.setting.tables:
+            kept.save(self._home, self.identity.named, sync=often)
+        rest = {**self._seal, **({"seconds": self.setting.clock.seconds} if often else {})}
+        plain = {"rounds": self.asked, "kept": self.kept, "metrics": kept.metrics, **rest}
+        write_whole(self.store.path / RESULT, json.dumps(plain, indent=1).encode(), sync=often)
+        if often:
             self.save()
 
     def _home(self, site: str) -> Path:
@@ -381,14 +373,14 @@ class SiteNode(Node):
         tensors |= {f"memory.{name}": tensor for name, tensor in self.site.memory.items()}
         tensors |= {f"sent.{name}": tensor for name, tensor in self.channel.memory().items()}
         tensors |= {f"chosen.{name}": tensor for name, tensor in self.history.memory().items()}
-        tensors |= {**named("held", self.held), **named("told", self.told)}
+        for name in UPDATES:
+            tensors |= named(name, getattr(self, name))
         for axis, rows in self.announced.items():
             tensors[f"announced.{axis}"] = torch.from_numpy(rows)
             tensors[f"shared.{axis}"] = self.site.shared[axis].local
         for kind, answer in self.answers.items():
             tensors |= {f"answer.{kind}.{name}": tensor for name, tensor in answer.body.items()}
-        names = ("version", "ready", "asked", "uploaded", "measured", "kept", "stopped")
-        plain: dict[str, Any] = {name: getattr(self, name) for name in names}
+        plain: dict[str, Any] = {name: getattr(self, name) for name in ("version", "kept", *LASTING)}
         plain["answers"] = {kind: [one.kind, one.round, dict(one.note)] for kind, one in self.answers.items()}
         return tensors, {**plain, **self._seal}
 
@@ -399,7 +391,7 @@ class SiteNode(Node):
             self.learner.protection.spending.ledger.check(plain["ledger"], plain["releases"])
         same = all(np.array_equal(rows, own[axis].numpy()) for axis, rows in self.announced.items())
         tensors = {name: tensor.to(device) for name, tensor in tensors.items()}
-        for name in ("ready", "asked", "uploaded", "measured", "stopped"):
+        for name in LASTING:
             setattr(self, name, plain[name])
         self.version, self.kept = plain["version"] + (not same), dict(plain["kept"])
         if self.ready:
@@ -408,7 +400,8 @@ class SiteNode(Node):
         self.site.memory.update(under("memory", tensors))
         self.channel.load(under("sent", tensors))
         self.history.load(under("chosen", tensors))
-        self.held, self.told = update_under("held", tensors), update_under("told", tensors)
+        for name in UPDATES:
+            setattr(self, name, update_under(name, tensors))
         self.answers = {
             kind: self.message(HUB, of, round, under(f"answer.{kind}", tensors), **note)
             for kind, (of, round, note) in plain["answers"].items()

@@ -17,7 +17,7 @@ from fedkge.errors import DataError
 from fedkge.nodes.journal import Journal
 from fedkge.nodes.ledgers import JOURNAL
 
-FORMAT = 2  #: of checkpoints; 1 had no checksum, and one file for all parties
+FORMAT = 3  #: of checkpoints; 1 had one file for all parties, 2 no digest of the last question
 MAGIC = b"fedkge checkpoint"
 
 

@@ -1,17 +1,36 @@
-"""What sites have measured on their validation triples: whose best it is, and when to stop."""
+"""When to validate, what sites have measured on their validation triples, whose best it is, when to stop."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedkge.methods import Method
-from fedkge.nodes.notes import BySite, mrr_of
+from fedkge.nodes.notes import Measured, mrr_of
+from fedkge.nodes.terms import Terms
 from fedkge.training import Stopping
 
 TOGETHER = ""  #: whose stopping it is where all sites stop at once; no site has this name
+
+
+@dataclass(frozen=True)
+class Plan:
+    """When a federation validates and when it ends."""
+
+    rounds: int
+    every: int = 5  #: rounds between validations
+    stopping: Stopping = field(default_factory=Stopping)  #: as it is before the first validation
+    seed: int = 0
+    each: bool = False  #: sites that stop together keep each its own best, and go on while any gains
+    first: bool = False  #: validates before the first round too, as tables that were trained may be the best
+
+    @classmethod
+    def of(cls, terms: Terms, first: bool = False) -> Plan:
+        evaluate = terms.evaluate
+        stopping = Stopping(evaluate.patience, evaluate.rule)
+        return cls(terms.rounds, evaluate.every, stopping, terms.seed, evaluate.keep == "each", first)
 
 
 class Judge:
@@ -40,7 +59,7 @@ class Judge:
     def begin(self) -> None:
         self.heard, self.measured = set(), set()
 
-    def hear(self, site: str, found: BySite, views: Mapping[str, BySite]) -> None:
+    def hear(self, site: str, found: Measured, views: Mapping[str, Measured]) -> None:
         """Take a site's metrics in."""
         self.heard.add(site)
         self.metrics[site] = dict(found)

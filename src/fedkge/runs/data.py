@@ -14,8 +14,8 @@ from fedkge.exports.files import check_names
 from fedkge.graphs.graph import Axis, Federation, Graph
 from fedkge.graphs.unify import Unified, unify
 from fedkge.methods import Member
+from fedkge.nodes.identity import Identity
 from fedkge.nodes.protection import check_validation, trained_on
-from fedkge.nodes.site import Identity
 from fedkge.runs.experiment import Align, Data, Experiment, Marks
 from fedkge.training.confidential import marked
 

@@ -18,8 +18,9 @@ from fedkge.methods import Member
 from fedkge.methods.base import Part
 from fedkge.nodes.base import Event, Node, Setting
 from fedkge.nodes.hub import HubNode
+from fedkge.nodes.identity import Identity
 from fedkge.nodes.protection import check_validation, protection, trained_on
-from fedkge.nodes.site import Identity, SiteNode
+from fedkge.nodes.site import SiteNode
 from fedkge.nodes.stack import First, Stack
 from fedkge.nodes.store import Store, packed, unpacked, write_whole
 from fedkge.nodes.terms import Terms
