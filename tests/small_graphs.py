@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from fedkge import randomness
-from fedkge.graphs.graph import Axis, Graph, Names
+from fedkge.exchange.announce import identify, in_common
+from fedkge.graphs.graph import Axis, Federation, Graph, Names
 from fedkge.models import Model, Tables
 from fedkge.training import Batch, Corpus, Trainer, Training
 
@@ -88,3 +89,17 @@ def triples_of(batch: Batch) -> Tensor:
     ends = (batch.anchor, batch.index[:, 0])
     head, tail = ends if batch.side == "tail" else ends[::-1]
     return torch.stack((head, batch.relation, tail), -1)
+
+
+def names_of(federation: Federation) -> dict[str, dict[Axis, list[str]]]:
+    """All names of each site."""
+    return {
+        s: {Axis.ENTITY: list(g.entities), Axis.RELATION: list(g.relations)} for s, g in federation.items()
+    }
+
+
+def shared_names(federation: Federation, axis: Axis) -> list[str]:
+    """The names that at least two sites have, as a hub finds them."""
+    return [
+        one.decode() for one in in_common(identify(own[axis], axis) for own in names_of(federation).values())
+    ]

@@ -157,6 +157,23 @@ def test_members_that_no_training_saw_are_not_found(home: Path) -> None:
         assert rows["u-only", signal]["auc_low"] < 0.55
 
 
+def test_a_run_without_marks_stands_beside_one_with_marks(home: Path, tmp_path: Path) -> None:
+    """The one is numbered as its files are, the other in the order of names: the triples are the same."""
+    site = tmp_path / "federation" / "lab"
+    site.mkdir(parents=True)
+    for split in ("train", "valid", "test"):
+        lines = (home / "federation" / "lab" / f"{split}.tsv").read_text().splitlines()
+        (site / f"{split}.tsv").write_text("".join("\t".join(line.split("\t")[:3]) + "\n" for line in lines))
+    unmarked = tmp_path / "unmarked"
+    path = f"data.path={tmp_path / 'federation'}"
+    done = fedkge("run", home / "memorised.toml", "--out", unmarked, "--set", path)
+    assert done.exit_code == 0, done.output
+    found = answer("attack", unmarked, "--against", home / "u-only", "--name", "membership")
+    rows = {(row["run"], row["signal"]): row for row in found["membership"]}
+    assert rows["unmarked", "score"]["auc_low"] > 0.9, "its own tables with its own triples"
+    assert rows["u-only", "score"]["auc_low"] < 0.55
+
+
 def test_an_accounted_run_stands_beside_what_its_epsilon_allows(home: Path, tmp_path: Path) -> None:
     import shutil
 

@@ -26,7 +26,7 @@ from fedkge.graphs.exposure import exposures
 from fedkge.graphs.graph import Axis, Graph
 from fedkge.models import MODELS
 from fedkge.randomness import generator
-from small_graphs import first_tables, graph_of
+from small_graphs import first_tables, graph_of, names_of
 
 few = st.lists(st.integers(0, 6).map(float), min_size=2, max_size=30).map(np.array)
 
@@ -298,7 +298,7 @@ def test_exposure_counts_names_of_exactly_two_sites() -> None:
         "b": graph_of(np.array([[0, 0, 1], [1, 1, 2]]), 3, 2),
         "c": graph_of(np.array([[0, 0, 1]]), 2, 1),
     }
-    entity, relation = exposures(sites, list(Axis))
+    entity, relation = exposures(names_of(sites), list(Axis))
     assert (entity.shared, entity.by_two) == (3, 1)  # e0, e1 at three, e2 at two, e3 at one
     assert (relation.shared, relation.by_two) == (1, 0)
     assert "1 of 3 shared entities are at exactly two sites" in str(entity)

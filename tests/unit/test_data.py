@@ -13,7 +13,8 @@ from commands import CONFIG, answer, fedkge, made, refused, summary_of, write_ho
 from fedkge.cli.experiments import Origin, one, varied
 from fedkge.errors import ConfigError, DataError
 from fedkge.graphs import files as graph_files
-from fedkge.graphs.files import read_federation
+from fedkge.graphs.exposure import exposures, shared_counts
+from fedkge.graphs.files import graph_from_names, read_federation
 from fedkge.graphs.graph import Axis, Federation, Names
 from fedkge.graphs.marks import mark_share
 from fedkge.graphs.split import parse_ratio, split
@@ -319,3 +320,20 @@ def test_a_name_that_is_too_long_to_announce_is_an_error(tmp_path: Path) -> None
     names = Names(["ä" * 3000, *list(graph.entities)[1:]])
     with pytest.raises(ConfigError, match=r"a name of 6,000 bytes .* expected at most 4,096"):
         Sources.of(experiment(tmp_path), {"a": replace(graph, entities=names)})
+
+
+def test_what_is_withheld_is_not_counted_as_shared(tmp_path: Path) -> None:
+    sites = {
+        "a": graph_from_names([("x", "r", "y"), ("y", "r", "z")]),
+        "b": graph_from_names([("x", "r", "y"), ("y", "s", "z")]),
+    }
+    (tmp_path / "hidden").write_text("y\n")
+    plain = experiment(tmp_path, method={"name": "fedep"})
+    hiding = experiment(tmp_path, method={"name": "fedep"}, align={"withhold": str(tmp_path / "hidden")})
+    shared, by_two = {}, {}
+    for name, wanted in (("plain", plain), ("hiding", hiding)):
+        announced = Sources.of(wanted, sites).announced(wanted)
+        shared[name] = shared_counts(announced, wanted.method.shares)["a"][Axis.ENTITY]
+        (found,) = exposures(announced, wanted.method.shares)
+        by_two[name] = found.by_two
+    assert (shared, by_two) == ({"plain": 3, "hiding": 2}, {"plain": 3, "hiding": 2})

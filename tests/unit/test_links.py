@@ -8,18 +8,19 @@ import tempfile
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedkge.errors import DataError, DataWarning
+from fedkge.graphs.exposure import shared_counts
 from fedkge.graphs.files import graph_from_names
 from fedkge.graphs.graph import Axis, Graph
 from fedkge.graphs.links import OWL, Link, read_links
 from fedkge.graphs.pool import pool
 from fedkge.graphs.rdf import entity_terms, relation_terms
-from fedkge.graphs.unify import LinkReport, alignments, shared_names, unify
+from fedkge.graphs.unify import LinkReport, unify
+from small_graphs import names_of, shared_names
 
 ENTITY, RELATION = Axis
 
@@ -315,12 +316,8 @@ def test_pooling_what_was_unified() -> None:
     assert (apart.n_entities, apart.n_relations, len(apart.train)) == (6, 3, 4)
 
 
-def test_alignments_by_hand() -> None:
-    aligned = alignments(SITES)
+def test_what_sites_share_by_hand() -> None:
     assert shared_names(SITES, ENTITY) == ["a", "b"]
-    expected = {"s": ([0, 1], [0, 1]), "t": ([1], [1]), "u": ([1], [0])}
-    for site, (local, shared) in expected.items():
-        assert [ids.tolist() for ids in aligned[site][ENTITY]] == [local, shared]
-        assert all(ids.dtype == np.int64 for ids in aligned[site][ENTITY])
-    assert [ids.tolist() for ids in aligned["u"][RELATION]] == [[], []]
-    assert [ids.tolist() for ids in aligned["t"][RELATION]] == [[0], [0]]
+    counts = shared_counts(names_of(SITES), [ENTITY, RELATION])
+    assert {site: of[ENTITY] for site, of in counts.items()} == {"s": 2, "t": 1, "u": 1}
+    assert {site: of[RELATION] for site, of in counts.items()} == {"s": 1, "t": 1, "u": 0}

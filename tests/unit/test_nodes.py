@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedkge.errors import ConfigError
+from fedkge.errors import ConfigError, DataError
 from fedkge.exchange.announce import identify, in_common
 from fedkge.exchange.rows import HUB, Message
 from fedkge.exchange.wire import decode, encode
@@ -332,6 +332,59 @@ def test_a_hub_cannot_have_a_round_measured_as_often_as_it_likes(tmp_path: Path)
     assert "has had round 1 measured 9 times" in mail.noted("refused")[0]["why"]
     assert len({m.note["metrics"]["a"]["mr"] for m in answers}) > 1, "other rows, other metrics"
     assert len(mail.noted("trained")) == 3
+
+
+def longest_rows(question: Message) -> Message:
+    """The same question with the largest rows that a site takes."""
+    body = {n: torch.full_like(t, 9e8) if n.endswith("values") else t for n, t in question.body.items()}
+    return replace(question, body=body)
+
+
+@pytest.mark.parametrize(
+    "codec", [{"name": "float32"}, {"name": "ternary", "delta": True}], ids=["rows", "changes"]
+)
+def test_rows_that_make_training_diverge_cost_the_round_and_nothing_else(
+    tmp_path: Path, codec: dict[str, Any]
+) -> None:
+    options: dict[str, Any] = {"method": {"name": "fedep"}, "rounds": 6, "codec": codec}
+    options |= {
+        "model": {"name": "distmult", "dim": 8},
+        "trainer": {"optimizer": "sgd", "lr": 1.0, "epochs": 3},
+    }
+    mail = Mail(tmp_path, **options)
+    held = mail.carry(mail.join("a", "b", "c"), in_round(3))
+    site, question = mail.sites["a"], next(m for m in held if m.recipient == "a")
+    before = {axis: site.site.tables.table(axis).clone() for axis in Axis}
+    if codec["name"] == "float32":
+        question = longest_rows(question)
+    else:  # changes cannot be that long: the rows that they start from are
+        site.channel.base.values[E].fill_(9e8)
+    assert site.read(encode(question)) == []
+    (event,) = mail.noted("diverged")
+    assert (event["round"], event["kind"]) == (3, "train")
+    for axis, table in before.items():
+        assert torch.equal(site.site.tables.table(axis), table), "the tables are those of before"
+    count = len(mail.noted("trained"))
+    assert site.read(encode(question)) == [], "asked again, it does not train again"
+    assert len(mail.noted("trained")) == count
+    mail.carry([m for m in held if m.recipient != "a"])
+    mail.carry(mail.hub.expire(3))
+    took = {event["round"]: event["participants"] for event in mail.noted("round")}
+    assert took[3] == ["b", "c"]
+    assert took[4] == took[6] == ["a", "b", "c"], "with rows that it can compute with, it takes part again"
+    assert mail.hub.phase == "done"
+    assert site.stopped
+
+
+def test_a_simulation_whose_training_diverges_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="training diverged; lower the learning rate"):
+        played(
+            tmp_path,
+            SITES,
+            method={"name": "fedep"},
+            model={"name": "distmult", "dim": 8},
+            trainer={"optimizer": "sgd", "lr": 1e30},
+        )
 
 
 # Pseudonyms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -13,12 +14,15 @@ from typing import Any
 import pytest
 import torch
 
-from fedkge.errors import ConfigError, FedkgeError
+from fedkge.errors import ConfigError, DataWarning, FedkgeError
 from fedkge.exchange.rows import Message
 from fedkge.graphs.marks import mark_share
+from fedkge.nodes.store import locked
 from fedkge.runs.data import Sources
 from fedkge.runs.folder import RunFolder
-from fedkge.runtimes.processes import Processes
+from fedkge.runtimes import node
+from fedkge.runtimes import processes as processes_module
+from fedkge.runtimes.processes import Child, Processes
 from fedkge.runtimes.run import run
 from small_federations import experiment, small_federation
 
@@ -121,6 +125,85 @@ def test_a_process_that_is_killed_is_started_again_and_nothing_is_lost(tmp_path:
     assert killed
     assert nodes.children[victim].starts == 2
     assert_equal(tables(homes(tmp_path / "simulated")), tables(homes(tmp_path / "run")))
+
+
+def test_hub_and_site_that_are_killed_at_once_stall_nobody(tmp_path: Path) -> None:
+    options = {"method": {"name": "fedep"}, "rounds": 4}
+    simulated(tmp_path / "simulated", **options)
+    killed: list[str] = []
+
+    def kill(message: Message) -> None:
+        if message.kind == "upload" and message.round == 2 and not killed:
+            for victim in ("a", "hub"):
+                killed.append(victim)
+                nodes.children[victim].process.kill()
+                nodes.children[victim].process.wait()
+
+    nodes = processes(tmp_path / "run", kill, **options)
+    began = time.monotonic()
+    nodes.play()
+    assert time.monotonic() - began < 60, "well below the time that an answer may take"
+    assert [nodes.children[victim].starts for victim in killed] == [2, 2]
+    assert_equal(tables(homes(tmp_path / "simulated")), tables(homes(tmp_path / "run")))
+
+
+@pytest.mark.slow
+def test_a_process_that_starts_late_joins_late(tmp_path: Path) -> None:
+    """c is held up before it says anything; the others begin without it, and it takes part later."""
+    one = experiment(
+        method={"name": "fedep"},
+        rounds=20,
+        participation={"open": True},
+        runtime={"name": "processes", "timeout": 20.0},
+    )
+    heard: list[Message] = []
+
+    def tap(message: Message) -> None:
+        heard.append(message)
+        if message.kind == "upload" and message.sender == "a" and message.round > 1:
+            os.kill(nodes.children["c"].process.pid, signal.SIGCONT)
+            if not any(m.kind == "join" and m.sender == "c" for m in heard):
+                time.sleep(2)  # small rounds are over before a process has started
+
+    folder = RunFolder.create(tmp_path / "run", one, False)
+    nodes = Processes(one, Sources.of(one, SITES), folder, CPU, tap=tap)
+    os.kill(nodes.children["c"].process.pid, signal.SIGSTOP)
+    nodes.play()
+    rounds = {site: {m.round for m in heard if m.kind == "upload" and m.sender == site} for site in SITES}
+    assert rounds["a"] == rounds["b"] == set(range(1, 21))
+    assert 1 not in rounds["c"], "it joined after the first round"
+    assert 20 in rounds["c"]
+    assert (tmp_path / "run" / "sites" / "c" / "metrics.json").is_file()
+
+
+@pytest.mark.slow
+def test_who_never_joined_is_absent_from_the_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Any] = {"method": {"name": "fedep"}, "rounds": 2, "participation": {"open": True}}
+    one = experiment(**options, runtime={"name": "processes", "timeout": 20.0})
+    folder = RunFolder.create(tmp_path, one, False)
+    start = Child.start
+
+    def held_up(child: Child) -> None:
+        start(child)
+        if child.id == "c":
+            os.kill(child.process.pid, signal.SIGSTOP)
+
+    monkeypatch.setattr(Child, "start", held_up)
+    monkeypatch.setattr(processes_module, "LEAVE", 0.1)
+    with pytest.warns(DataWarning, match="'c' did not take part"):
+        summary = run(one, folder, CPU, SITES)
+    assert list(summary["sites"]) == ["a", "b"]
+    assert summary["absent"] == ["c"]
+
+
+def test_one_process_at_a_time_is_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "LOCKED", 0.2)
+    out = io.BytesIO()
+    with locked(tmp_path / node.LOCK) as free:
+        assert free
+        assert node.serve(tmp_path, io.BytesIO(), out) == 2
+    assert b"another process has been this node" in out.getvalue()
+    assert node.serve(tmp_path, io.BytesIO(), out) == 0
 
 
 @pytest.mark.slow

@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from fedkge.errors import DataError, suggest
 from fedkge.graphs.graph import Federation, Graph
+from fedkge.graphs.subgraph import in_name_order
+from fedkge.methods.base import Part
 from fedkge.models import Tables
 from fedkge.runs.data import Sources, load
 from fedkge.runs.experiment import Experiment
@@ -52,12 +56,27 @@ class Target:
     def graph(self, site: str) -> Graph:
         return self.federation[site]
 
+    def in_name_order(self) -> Target:
+        """The same with ids in the order of names: runs with and without marks number theirs otherwise."""
+        found = {site: _ordered(self.graph(site), tables) for site, tables in self.tables.items()}
+        federation = {**self.federation, **{site: graph for site, (graph, _) in found.items()}}
+        return replace(self, federation=federation, tables={s: own for s, (_, own) in found.items()})
+
     @property
     def secretive(self) -> dict[str, Tables]:
         """The sites whose triples are attacked: those with confidential ones, or if none has any, all."""
         marks = {site: self.graph(site).confidential for site in self.tables}
         marked = {site for site, marks in marks.items() if marks is not None and marks.any()}
         return {site: tables for site, tables in self.tables.items() if site in marked or not marked}
+
+
+def _ordered(graph: Graph, tables: Tables) -> tuple[Graph, Tables]:
+    orders = (
+        np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
+        for names in (graph.entities, graph.relations)
+    )
+    ordered = in_name_order(graph)
+    return ordered, Part(ordered, *orders).of(tables)
 
 
 def told_apart(paths: Sequence[Path]) -> list[str]:
@@ -78,6 +97,7 @@ def pair(plain: Target, protected: Target) -> tuple[Target, Target]:
             f"{plain.name} has the sites {', '.join(plain.tables)}, {protected.name} "
             f"{', '.join(protected.tables)}; expected two runs on the same federation"
         )
+    plain, protected = (one.in_name_order() for one in (plain, protected))
     marked: list[dict[str, Graph]] = [dict(plain.federation), dict(protected.federation)]
     for site in plain.tables:
         one, two = plain.graph(site), protected.graph(site)

@@ -110,7 +110,7 @@ def _say_what_is_exposed(experiment: Experiment, data: Sources) -> None:
 
     if not experiment.method.averages:
         return
-    for found in exposures(data.federation, experiment.method.shares):
+    for found in exposures(data.announced(experiment), experiment.method.shares):
         if found.by_two:
             print(f"note: {found}", file=sys.stderr)
 

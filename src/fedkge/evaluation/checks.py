@@ -29,7 +29,11 @@ def check_tables(tables: Tables, n_entities: int, n_relations: int) -> None:
         )
 
 
-def diverged(site: str = "") -> DataError:
+class Diverged(DataError):  # noqa: N818 - reads as what it says
+    """Tables or scores that cannot be computed with."""
+
+
+def diverged(site: str = "") -> Diverged:
     """The error for scores that are NaN or infinite: compared, they would look like good ranks."""
     where = f" at site {site}" if site else ""
-    return DataError(f"scores are not finite{where}: training diverged; lower the learning rate")
+    return Diverged(f"scores are not finite{where}: training diverged; lower the learning rate")

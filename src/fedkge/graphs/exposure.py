@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from fedkge.graphs.graph import Axis, Federation
+from fedkge.graphs.graph import Axis
+
+Announced: TypeAlias = Mapping[str, Mapping[Axis, Collection[str]]]  #: site -> the names that it announces
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +28,23 @@ class Exposure:
         )
 
 
-def exposures(federation: Federation, axes: Sequence[Axis]) -> list[Exposure]:
+def exposures(announced: Announced, axes: Sequence[Axis]) -> list[Exposure]:
     """Per axis, counted over names that say who is the same."""
     found = []
     for axis in axes:
-        names = [g.entities if axis is Axis.ENTITY else g.relations for g in federation.values()]
-        owners = Counter(Counter(name for one in names for name in one).values())
+        owners = Counter(_owners(announced, axis).values())
         found.append(Exposure(axis, owners.total() - owners[1], owners[2]))
     return found
+
+
+def shared_counts(announced: Announced, axes: Sequence[Axis]) -> dict[str, dict[Axis, int]]:
+    """How many names each site has that another one has too."""
+    owners = {axis: _owners(announced, axis) for axis in axes}
+    return {
+        site: {axis: sum(owners[axis][name] > 1 for name in names[axis]) for axis in axes}
+        for site, names in announced.items()
+    }
+
+
+def _owners(announced: Announced, axis: Axis) -> Counter[str]:
+    return Counter(name for names in announced.values() for name in names[axis])

@@ -8,16 +8,13 @@ changes nothing, is counted, and the first few are named. What came first stays,
 from __future__ import annotations
 
 import warnings
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from types import MappingProxyType
 
-import numpy as np
-
 from fedkge.errors import DataError, DataWarning, suggest
-from fedkge.graphs.graph import Axis, Federation, Graph, Ids, Names
+from fedkge.graphs.graph import Axis, Federation, Graph, Names
 from fedkge.graphs.grouping import Fate, Linking
 from fedkge.graphs.links import Link
 
@@ -78,40 +75,6 @@ def unify(
                 stacklevel=2,
             )
     return Unified(renamed, reports)
-
-
-def shared_names(federation: Federation, axis: Axis) -> list[str]:
-    """The names that at least two sites have, sorted: the position of a name is its shared id."""
-    return _shared(federation, axis)[0]
-
-
-def alignments(federation: Federation) -> dict[str, dict[Axis, tuple[Ids, Ids]]]:
-    """For each site and axis (local ids, shared ids) of what it shares, by strictly increasing shared id."""
-    aligned: dict[str, dict[Axis, tuple[Ids, Ids]]] = {site: {} for site in federation}
-    for axis in Axis:
-        for site, shared in _shared(federation, axis)[1].items():
-            local = np.flatnonzero(shared >= 0)
-            local = local[np.argsort(shared[local])]
-            aligned[site][axis] = local, shared[local]
-    return aligned
-
-
-def _shared(federation: Federation, axis: Axis) -> tuple[list[str], dict[str, Ids]]:
-    """The shared names, sorted, and for each site the shared id of every local id, -1 where it has none.
-
-    Names are looked up once, which is what takes the time; all else is done on numbers.
-    """
-    number: defaultdict[str, int] = defaultdict(count().__next__)
-    numbers = {
-        site: np.fromiter(map(number.__getitem__, names), np.int64, len(names))
-        for site, names in ((site, _names(graph, axis)) for site, graph in federation.items())
-    }
-    known = list(number)
-    owners = np.bincount(np.concatenate([np.empty(0, np.int64), *numbers.values()]), minlength=len(known))
-    order = sorted(np.flatnonzero(owners > 1).tolist(), key=known.__getitem__)
-    position = np.full(len(known), -1, np.int64)
-    position[order] = np.arange(len(order))
-    return [known[i] for i in order], {site: position[ids] for site, ids in numbers.items()}
 
 
 def _unify_axis(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedkge.errors import DataError
-from fedkge.evaluation.checks import diverged
+from fedkge.evaluation.checks import Diverged, diverged
 from fedkge.exchange.announce import announcement
 from fedkge.exchange.channel import channel, serial
 from fedkge.exchange.direction import WHERE, unpack
@@ -119,6 +119,8 @@ class SiteNode(Node):
         rows = {axis: self.announced[axis][where.numpy()] for axis, where in at.items()}
         if not self.ready or any(not np.array_equal(own, self._rows(axis)) for axis, own in rows.items()):
             self._share(rows)
+            if self.setting.often and self.asked < 0:
+                self.save()  # something to go back to, should the first question be a bad one
         return []
 
     def _rows(self, axis: Axis) -> Ids:
@@ -166,9 +168,26 @@ class SiteNode(Node):
         if asked is None:
             return self._answered(message)
         self._adopt(asked)
-        with self.setting.clock.spending("train"):
-            trained = self.learner.fit(message.round)
-        return [self.finish(message.round, trained)]
+        try:
+            with self.setting.clock.spending("train"):
+                trained = self.learner.fit(message.round)
+            return [self.finish(message.round, trained)]
+        except Diverged as error:
+            return self._leave_out(message, asked, error)
+
+    def _leave_out(self, message: Message, asked: Question, error: Diverged) -> list[Message]:
+        """What the hub sent makes training diverge: go back to the state before, and do not answer.
+
+        A simulation has no hostile hub. There the experiment must be changed, and an error says so.
+        """
+        again = self.again > 0
+        if not (self.setting.often and self.resume()):
+            raise error
+        self._heed(asked, message.kind, again)
+        self.asked = message.round
+        self.note({"event": "diverged", "round": message.round, "kind": message.kind, "why": str(error)})
+        self.save()
+        return []
 
     def begin(self, message: Message) -> list[Message] | None:
         """Adopt what a question says, for a runtime that trains; its answer, if there is nothing to train."""
@@ -198,12 +217,19 @@ class SiteNode(Node):
         self.note({"event": "trained", "round": round, **trained, **self._seal})
         if self._seal:
             self.flush()  # that something was released is known from now on
-        if not isfinite(trained["loss"]):
+        if not self._is_sound(trained):
             raise diverged(self.id)
         self.uploaded = round
         update = self.history.chosen(self.method.publish(self.site), round)
         body = self.channel.encode(update, serial("train", round))
         return self._answer("train", self.message(HUB, "upload", round, body, **self._allows()))
+
+    def _is_sound(self, trained: Fitted) -> bool:
+        """Where triples are confidential, noise protects the tables and not the loss: only they decide."""
+        if self.learner.protection is None:
+            return isfinite(trained["loss"])
+        tables = self.site.tables.named().values()
+        return all(bool(torch.isfinite(table).all()) for _, table in tables)
 
     def _measure(self, message: Message) -> list[Message]:
         asked = self._heard(message)
@@ -213,10 +239,17 @@ class SiteNode(Node):
             self.before = self.held
         self.held = self.before if asked.held else asked.update
         self.measured = message.round
+        try:
+            found = self._validated()
+        except Diverged as error:
+            return self._leave_out(message, asked, error)
+        return [self._answer("measure", self.message(HUB, "metrics", message.round, **found))]
+
+    def _validated(self) -> dict[str, Any]:
         found: dict[str, Any] = {"metrics": self._validate(self.method.measured(self.site, self.held))}
         if watched := [view for view in self.method.views() if view.watched]:
             found["views"] = {view.name: self._validate(view.of(self.site, self.held)) for view in watched}
-        return [self._answer("measure", self.message(HUB, "metrics", message.round, **found))]
+        return found
 
     def _validate(self, tables: Tables) -> Measured:
         with self.setting.clock.spending("evaluate"):

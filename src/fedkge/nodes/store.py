@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,6 +116,27 @@ def unpacked(content: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return load(body), json.loads(header["__metadata__"]["state"])
     except (SafetensorError, KeyError, ValueError) as error:
         raise ValueError(f"not a checkpoint ({error})") from None
+
+
+@contextmanager
+def locked(path: Path, wait: float = 0.0) -> Iterator[bool]:
+    """Hold a file's lock, if it is free within so many seconds; it is gone with the process."""
+    import fcntl
+
+    until = time.monotonic() + wait
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() < until:
+                    time.sleep(0.1)
+                    continue
+                yield False
+            else:
+                yield True
+            return
 
 
 def write_whole(path: Path, content: bytes, sync: bool = True) -> None:

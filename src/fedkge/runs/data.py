@@ -56,13 +56,23 @@ class Sources:
         secret = _secret(experiment.align)
         names = {Axis.ENTITY: member.graph.entities, Axis.RELATION: member.graph.relations}
         ids = {axis: identify(own, axis, secret) for axis, own in names.items()}
-        return Identity(
-            ids, {site: self.named[site] for site in member.parts}, self._withheld(experiment, member)
-        )
+        named = {site: self.named[site] for site in member.parts}
+        hidden = {i for site in named for i in self._withheld(experiment, site)}
+        return Identity(ids, named, {Axis.ENTITY: hidden} if hidden else {})
 
-    def _withheld(self, experiment: Experiment, member: Member) -> dict[Axis, set[int]]:
+    def announced(self, experiment: Experiment) -> dict[str, dict[Axis, list[str]]]:
+        """The names that each site announces, as all sites call them."""
+        found = {}
+        for site, graph in self.federation.items():
+            hidden = self._withheld(experiment, site)
+            entities = [name for i, name in enumerate(graph.entities) if i not in hidden]
+            found[site] = {Axis.ENTITY: entities, Axis.RELATION: list(graph.relations)}
+        return found
+
+    def _withheld(self, experiment: Experiment, site: str) -> set[int]:
+        """The entities of a site that it does not announce."""
         if experiment.align.withhold is None or not experiment.method.shares:
-            return {}
+            return set()
         from fedkge.graphs.marks import read_names
 
         hidden = set(read_names(experiment.align.withhold))
@@ -72,8 +82,7 @@ class Sources:
                 f"align.withhold: {experiment.align.withhold}: {unknown[0]!r} is no entity of any site; "
                 "expected names as the sites have them"
             )
-        (site,) = member.parts
-        return {Axis.ENTITY: {i for i, name in enumerate(self.named[site].entities) if name in hidden}}
+        return {i for i, name in enumerate(self.named[site].entities) if name in hidden}
 
 
 class Loader:

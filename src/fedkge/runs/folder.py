@@ -20,7 +20,7 @@ from fedkge.methods import Member
 from fedkge.models import Tables
 from fedkge.nodes.journal import Journal
 from fedkge.nodes.result import RANKS, packed_ranks
-from fedkge.nodes.store import write_whole
+from fedkge.nodes.store import locked, write_whole
 from fedkge.runs.data import load
 from fedkge.runs.experiment import Experiment
 
@@ -98,13 +98,9 @@ class RunFolder:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Keep other processes out; the lock is gone with the process, however it ends."""
-        import fcntl
-
-        with (self.path / LOCK).open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ConfigError(f"{self.path}: another process is running this run; wait for it") from None
+        with locked(self.path / LOCK) as free:
+            if not free:
+                raise ConfigError(f"{self.path}: another process is running this run; wait for it")
             yield
 
     @property

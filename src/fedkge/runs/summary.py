@@ -13,11 +13,10 @@ import torch
 import fedkge
 from fedkge.evaluation import combined
 from fedkge.exchange.tally import Tally, total
-from fedkge.graphs.exposure import exposures
+from fedkge.graphs.exposure import exposures, shared_counts
 from fedkge.graphs.graph import Axis, Graph
 from fedkge.graphs.overview import overview
 from fedkge.graphs.structure import structure
-from fedkge.graphs.unify import alignments
 from fedkge.methods import METHODS
 from fedkge.models import MODELS
 from fedkge.nodes.result import read_result
@@ -69,7 +68,9 @@ def summarise(
 ) -> dict[str, Any]:
     """Metrics are means over sites, weighted by their numbers of queries."""
     measured, federation, unified = result.metrics, sources.named, sources.unified
-    shared, shares = alignments(unified.federation), experiment.method.shares
+    announced, shares = sources.announced(experiment), experiment.method.shares
+    shared = shared_counts(announced, shares)
+    here = [site for site in federation if all(site in found for found in measured.values())]
     overlap = overview(unified.federation).entity_overlap
     best_round = max(course["best_round"] for course in result.courses.values())
     return {
@@ -93,7 +94,7 @@ def summarise(
         "sites": {
             site: {
                 **_described(graph),
-                "shared": {str(a): len(shared[site][a][0]) if a in shares else 0 for a in Axis},
+                "shared": {str(a): shared[site].get(a, 0) for a in Axis},
                 "traffic": total([result.tally.sites[site]]),
                 "metrics": {
                     f"{name}{of}": sites[site][side]
@@ -102,12 +103,13 @@ def summarise(
                 },
             }
             for site, graph in federation.items()
+            if site in here
         },
+        "absent": [site for site in federation if site not in here],
         "overlap": {"sites": list(federation), "entities": overlap.tolist()},
         "links": [asdict(report) for report in unified.reports],
         "exposed": [
-            asdict(found)
-            for found in exposures(unified.federation, shares if experiment.method.averages else ())
+            asdict(found) for found in exposures(announced, shares if experiment.method.averages else ())
         ],
         "traffic": result.tally.summary(),
         "converged": {"rounds": best_round, **result.tally.until(best_round)},

@@ -95,7 +95,7 @@ class Loop:
     def play(self, until: Callable[[int], bool] = lambda round: False) -> None:
         """Until everyone has stopped, or before the first round that `until` holds for."""
         with self._signals():
-            mail = self.carrier.open()
+            mail = self.carrier.open() or self.carrier.expire(0)
             while mail:
                 mail = self._settled(mail)
                 if any(message.kind == "train" and until(message.round) for message in mail):

@@ -12,6 +12,7 @@ from typing import IO
 from fedkge.errors import FedkgeError
 from fedkge.exchange.wire import encode
 from fedkge.nodes.base import Event, Node
+from fedkge.nodes.store import locked
 from fedkge.runs.kit import unpack
 from fedkge.runtimes.processes import (
     DONE,
@@ -25,9 +26,21 @@ from fedkge.runtimes.processes import (
     write_frame,
 )
 
+LOCK = ".lock"
+LOCKED = 60.0  #: seconds that a process waits for another one of the same node to end
+
 
 def serve(home: Path, requests: IO[bytes], answers: IO[bytes]) -> int:
-    """Answer until told to end, or until whoever asks is gone."""
+    """Answer until told to end, or until whoever asks is gone. One process at a time is a node."""
+    with locked(home / LOCK, wait=LOCKED) as free:
+        if not free:
+            why = f"{home}: another process has been this node for {LOCKED:.0f} s; wait for it, or end it"
+            write_frame(answers, FAILURE, why.encode())
+            return 2
+        return _answer(home, requests, answers)
+
+
+def _answer(home: Path, requests: IO[bytes], answers: IO[bytes]) -> int:
     events: list[Event] = []
     node: Node | None = None
     while (frame := read_frame(requests)) is not None and frame[0] != END:

@@ -10,11 +10,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import torch
 
@@ -57,13 +59,20 @@ def read_frame(source: IO[bytes]) -> tuple[bytes, bytes] | None:
     return (kind, content) if len(content) == size else None
 
 
-class Child:
-    """A node in a process: what is sent to it is answered in order, and its death is noticed."""
+@dataclass(eq=False, slots=True)
+class Reply:
+    """What a node says to one request."""
 
-    def __init__(self, id: str, home: Path, threads: int) -> None:
-        self.id, self.home, self.threads, self.starts = id, home, threads, 0
-        self.answers: queue.Queue[tuple[bytes, bytes] | None] = queue.Queue()
-        self.waiting = 0  # requests that are not answered yet
+    messages: list[Message] = field(default_factory=list)
+    done: bool = False  #: nothing more will come: all was said, or the process has ended
+
+
+class Child:
+    """A node in a process. Its requests are answered in order; frames of all children meet in one queue."""
+
+    def __init__(self, id: str, home: Path, threads: int, frames: Frames) -> None:
+        self.id, self.home, self.threads, self.frames, self.starts = id, home, threads, frames, 0
+        self.replies: deque[Reply] = deque()  # to requests that are not answered yet
         self.start()
 
     def start(self) -> None:
@@ -76,16 +85,24 @@ class Child:
             env=limits | dict(os.environ),
             start_new_session=True,  # a terminal's signals reach the parent, which ends its children in order
         )
-        self.starts, self.waiting = self.starts + 1, 0
+        self.starts += 1
         self.requests: queue.Queue[tuple[bytes, bytes] | None] = queue.Queue()
-        self.answers = queue.Queue()
-        process, requests, answers = self.process, self.requests, self.answers
+        process, requests = self.process, self.requests
         threading.Thread(target=_write_all, args=(requests, process.stdin), daemon=True).start()
-        threading.Thread(target=_read_all, args=(process.stdout, answers), daemon=True).start()
+        threading.Thread(target=_read_all, args=(self, process, self.frames), daemon=True).start()
 
-    def ask(self, kind: bytes, content: bytes = b"") -> None:
-        self.waiting += 1
+    def ask(self, kind: bytes, content: bytes = b"") -> Reply:
+        reply = Reply()
+        self.replies.append(reply)
         self.requests.put((kind, content))
+        return reply
+
+    def gone(self) -> None:
+        """The process has ended by itself: what it was asked gets no answer."""
+        self.process.wait()
+        for reply in self.replies:
+            reply.messages, reply.done = [], True
+        self.replies.clear()
 
     def end(self) -> None:
         self.requests.put((END, b""))
@@ -97,19 +114,23 @@ class Child:
             self.process.wait()
 
 
+Frame: TypeAlias = tuple[Child, Any, tuple[bytes, bytes] | None]  #: whose, of which process; None: its end
+Frames: TypeAlias = "queue.Queue[Frame]"
+
+
 def _write_all(requests: queue.Queue[Any], to: Any) -> None:
     with suppress(OSError, ValueError):
         while (frame := requests.get()) is not None:
             write_frame(to, *frame)
 
 
-def _read_all(source: Any, answers: queue.Queue[Any]) -> None:
+def _read_all(child: Child, process: Any, frames: Frames) -> None:
     try:
         with suppress(OSError, ValueError, OverflowError, MemoryError):
-            while (frame := read_frame(source)) is not None:
-                answers.put(frame)
+            while (frame := read_frame(process.stdout)) is not None:
+                frames.put((child, process, frame))
     finally:
-        answers.put(None)
+        frames.put((child, process, None))
 
 
 class Processes(Carrier):
@@ -139,8 +160,9 @@ class Processes(Carrier):
             check_begun(homes[HUB], {name: homes[name] for name in hiding})
         rounds = Store(homes[HUB]).rounds()
         start, self.start = started(experiment, sources.named, folder, bool(rounds))
-        pack_hub(homes[HUB], experiment, run, list(self.members), device)
-        for name, member in self.members.items():
+        devices = _devices(device)
+        pack_hub(homes[HUB], experiment, run, list(self.members), devices[0])
+        for number, (name, member) in enumerate(self.members.items()):
             first = None if start is None else start.rows(member, name)
             pack_site(
                 homes[name],
@@ -150,7 +172,7 @@ class Processes(Carrier):
                 sources.identity(experiment, member),
                 member,
                 first,
-                device,
+                devices[number % len(devices)],
             )
         self.round = rounds[-1] if rounds else 0
         if rounds:
@@ -160,7 +182,8 @@ class Processes(Carrier):
         )
         self.loop = Loop(self, participation, experiment.seed, self.record, how.save_every, bool(rounds), tap)
         threads = max(1, (os.cpu_count() or 1) // len(self.members))
-        self.children = {name: Child(name, home, threads) for name, home in homes.items()}
+        self.frames: Frames = queue.Queue()
+        self.children = {name: Child(name, home, threads, self.frames) for name, home in homes.items()}
 
     def play(self, until: Callable[[int], bool] = lambda round: False) -> None:
         try:
@@ -174,9 +197,10 @@ class Processes(Carrier):
     # What the loop asks for
 
     def open(self) -> list[Message]:
-        """Each node starts, or goes on from its folder, before it says anything."""
-        asked = [(child, OPEN, b"") for child in self.children.values()]
-        return [message for messages in self._answers(asked) for message in messages]
+        """Each node starts, or goes on from its folder, before it says anything; the hub is there first."""
+        hub, *sites = ((child, OPEN, b"") for child in self.children.values())
+        said = [*self._answers([hub], patient=True), *self._answers(sites)]
+        return [message for messages in said for message in messages]
 
     def deliver(self, messages: Sequence[Message]) -> list[Message]:
         messages = [message for message in messages if message.recipient in self.children]
@@ -184,7 +208,7 @@ class Processes(Carrier):
         work = "train" if "train" in kinds else "evaluate" if kinds & {"measure", "stop"} else "exchange"
         asked = [(self.children[message.recipient], MESSAGE, encode(message)) for message in messages]
         with self.clock.spending(work):
-            answers = self._answers(asked)
+            answers = self._answers(asked, patient="stop" in kinds)  # ranking test triples may take long
         pairs = list(zip(messages, answers, strict=False))
         first = [message for question, own in pairs if question.kind != "train" for message in own]
         trained = sorted(
@@ -200,55 +224,65 @@ class Processes(Carrier):
     def save(self, round: int) -> None:
         """Nodes write their state before every answer."""
 
-    def _answers(self, asked: Sequence[tuple[Child, bytes, bytes]]) -> list[list[Message]]:
-        """What is answered to each request; after these what nodes say that had to be started again."""
-        for child, kind, content in asked:
-            child.ask(kind, content)
-        deadline = time.monotonic() + self.experiment.runtime.timeout
-        found: list[list[Message]] = []
+    def _answers(
+        self, asked: Sequence[tuple[Child, bytes, bytes]], patient: bool = False
+    ) -> list[list[Message]]:
+        """What is answered to each request; then what others say that were slow, or had to be started again.
+
+        Who has not answered when the time is up answers later: a site may also join late.
+        """
+        replies = [child.ask(kind, content) for child, kind, content in asked]
+        deadline = inf if patient else time.monotonic() + self.experiment.runtime.timeout
+        beside: list[list[Message]] = []  # answers to earlier requests
         gone: dict[str, Child] = {}
-        later = Counter(child.id for child, _, _ in asked)  # requests of this call that are still to be read
-        for child, _, _ in asked:
-            later[child.id] -= 1
-            own = [] if child.id in gone else self._one(child, deadline, later[child.id])
-            if own is None:
-                gone[child.id] = child
-            found.append(own or [])
-        return found + [self._restarted(child) for child in gone.values()]
-
-    def _one(self, child: Child, deadline: float, later: int) -> list[Message] | None:
-        """The answers to a node's next request; none of one that has ended. Who is slow answers later."""
-        messages: list[Message] = []
-        while True:
+        while not all(reply.done for reply in replies):
+            left = None if patient else max(0.0, deadline - time.monotonic())
             try:
-                frame = child.answers.get(timeout=max(0.0, deadline - time.monotonic()))
+                child, process, frame = self.frames.get(timeout=left)
             except queue.Empty:
-                return messages
+                break
+            if process is not child.process:
+                continue
             if frame is None:
-                return None
-            kind, content = frame
-            if kind == DONE:
-                child.waiting -= 1
-                if child.waiting <= later:  # what was asked before, and came too late, is answered too
-                    return messages
-            elif kind == FAILURE:
-                raise FedkgeError(content.decode())
-            elif kind == EVENT:
-                self.record.hear(child.id, json.loads(content))
-            elif (message := _read(content, child.id)) is not None:
-                messages.append(message)
+                child.gone()
+                gone[child.id] = child
+            elif (reply := self._heard(child, *frame)) is not None and reply not in replies:
+                beside.append(reply.messages)
+        found = [reply.messages if reply.done else [] for reply in replies]
+        return [*found, *beside, *(self._restarted(gone) if gone else ())]
 
-    def _restarted(self, child: Child) -> list[Message]:
-        """Start a node again that has ended by itself: it goes on from its folder, and joins again."""
-        child.process.wait()
-        if child.starts > RESTARTS:
-            raise FedkgeError(
-                f"{child.id}: its process has ended {child.starts} times, "
-                f"with status {child.process.returncode}"
-            )
-        child.start()
-        joins = [child] if child.id != HUB else [child, *(c for c in self.children.values() if c.id != HUB)]
-        return [message for own in self._answers([(one, OPEN, b"") for one in joins]) for message in own]
+    def _heard(self, child: Child, kind: bytes, content: bytes) -> Reply | None:
+        """Take a frame in; the reply that it ends."""
+        if kind == FAILURE:
+            raise FedkgeError(content.decode())
+        if kind == EVENT:
+            self.record.hear(child.id, json.loads(content))
+        elif kind == DONE and child.replies:
+            reply = child.replies.popleft()
+            reply.done = True
+            return reply
+        elif (message := _read(content, child.id)) is not None and child.replies:
+            child.replies[0].messages.append(message)
+        return None
+
+    def _restarted(self, gone: Mapping[str, Child]) -> list[list[Message]]:
+        """Start nodes again that have ended by themselves: they go on from their folders, and join again."""
+        for child in gone.values():
+            if child.starts > RESTARTS:
+                raise FedkgeError(
+                    f"{child.id}: its process has ended {child.starts} times, "
+                    f"with status {child.process.returncode}"
+                )
+            child.start()
+        joins = self.children if HUB in gone else gone  # a new hub has to be told who is there
+        return self._answers([(child, OPEN, b"") for child in joins.values()])
+
+
+def _devices(device: torch.device) -> list[torch.device]:
+    """Where nodes train: on all GPUs in turn, unless one was named."""
+    if device.type != "cuda" or device.index is not None:
+        return [device]
+    return [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
 
 
 def _read(content: bytes, sender: str) -> Message | None:

@@ -42,6 +42,7 @@ class Record:
     ) -> None:
         self.journal, self.rounds, self.tally, self.clock, self.watch = journal, rounds, tally, clock, watch
         self.failed: str | None = None
+        self.diverged: set[str] = set()
         self.courses: dict[str, Any] = {}
         self.mrr: float | None = None
         self._trained: list[Event] = []
@@ -58,6 +59,10 @@ class Record:
         kind = event["event"]
         if kind == "trained":
             self._trained.append(event)
+        elif kind == "diverged":
+            if node not in self.diverged:
+                self.say(f"{node}: {event['why']}; round {event['round']} goes on without it")
+            self.diverged.add(node)
         elif node != HUB:
             return  # what happens to the run is the hub's to say
         elif kind == "round":
@@ -67,7 +72,8 @@ class Record:
         elif kind == "done":
             self.courses = event["courses"]
         elif kind == "failed":
-            self.failed = event["why"]
+            beside = f"; training diverged at {', '.join(sorted(self.diverged))}" if self.diverged else ""
+            self.failed = event["why"] + beside
 
     def write(self) -> None:
         """Journal the rounds that were closed: what each site sent and was sent, and the time that took.

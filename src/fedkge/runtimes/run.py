@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from fedkge.errors import DataWarning, MissingPackage
 from fedkge.graphs.graph import Federation
-from fedkge.nodes.ledgers import run_entries
+from fedkge.nodes.ledgers import RESULT, run_entries
 from fedkge.privacy import costs
 from fedkge.runs.data import Sources, load
 from fedkge.runs.experiment import Experiment
@@ -51,7 +53,7 @@ def run(
         if begun:
             folder.journal.write("resumed", round=nodes.round)
         nodes.play()
-        homes = [folder.home(name, member) for name, member in nodes.members.items()]
+        homes = _ended(experiment, {n: folder.home(n, member) for n, member in nodes.members.items()})
         record = nodes.record
         record.clock.lap()
         result = Result.collect(homes, record.courses, record.clock.seconds, record.tally)
@@ -63,6 +65,16 @@ def run(
         folder.write_summary(summary)
         folder.journal.write("end", metrics=summary["metrics"])
         return summary
+
+
+def _ended(experiment: Experiment, homes: Mapping[str, Path]) -> list[Path]:
+    """The folders of those who took part to the end: where sites may join later, some may never have."""
+    ended = {name: home for name, home in homes.items() if (home / RESULT).is_file()}
+    if not experiment.participation.open or not ended:
+        return list(homes.values())
+    for name in homes.keys() - ended.keys():
+        warnings.warn(f"site {name!r} did not take part: it joined too late", DataWarning, stacklevel=2)
+    return list(ended.values())
 
 
 def _sources(experiment: Experiment, data: Sources | Federation | None) -> Sources:

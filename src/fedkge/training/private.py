@@ -15,7 +15,8 @@ from math import inf
 import torch
 from torch import Tensor
 
-from fedkge.errors import ConfigError, DataError
+from fedkge.errors import ConfigError
+from fedkge.evaluation.checks import Diverged
 from fedkge.graphs.graph import Axis, Graph, Ids, Mask
 from fedkge.kernels import backend
 from fedkge.models import Gradient, Model, Side, Tables
@@ -137,7 +138,7 @@ class PrivateTraining(Training):
         for name, (_, table) in self.tables.named().items():
             most = float(torch.linalg.vector_norm(table, inf)) if table.numel() else 0.0
             if not most <= LONGEST:  # NaN is not either
-                raise DataError(
+                raise Diverged(
                     f"site {self.name!r}: {name} has a number of {most:.3g}, and private training needs them "
                     f"within {LONGEST:g}; lower the learning rate, or ask who sent it"
                 )
