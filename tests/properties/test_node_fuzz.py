@@ -241,9 +241,11 @@ def site_may_heed(site: SiteNode, message: Message) -> None:
         return
     assert site.ready
     assert note.keys() <= {"taken", "best", "held", "dials"}
-    assert "taken" not in note or note["taken"] is None or is_whole(note["taken"])
+    assert note.get("taken") is None or (type(note["taken"]) is int and abs(note["taken"]) <= 1 << 53)
     assert note.get("held") in (None, True)
-    assert not note.get("best") or (0 <= site.measured == site.asked)
+    for view, round in (note.get("best") or {}).items():
+        assert site.kept.get(view) == round or round == site.measured == site.asked
+    assert not note.get("held") or 0 <= site.measured == site.asked
     if message.kind == "stop":
         assert not message.body
         return

@@ -72,7 +72,7 @@ def test_the_round_closes_at_the_quorum_and_a_late_answer_is_never_mixed_into_it
     at.receive(upload("a", 2, 1.0))
     messages = {m.recipient: m for m in at.receive(upload("b", 2, 3.0))}
     assert mean(messages["a"]) == (pytest.approx(104 / 3) if late == "use" else 2.0)
-    assert messages["c"].note["taken"] == (1 if late == "use" else 0)
+    assert messages["c"].note["taken"] == (1 if late == "use" else -1)
 
 
 def test_a_newer_answer_replaces_a_late_one_that_waits() -> None:
@@ -93,7 +93,7 @@ def test_time_is_up_without_a_quorum_and_nothing_is_mixed() -> None:
     messages = at.expire(1)
     assert [(m.recipient, m.round, dict(m.body)) for m in messages] == [(site, 2, {}) for site in SITES]
     assert events(at, "round")[0]["void"]
-    assert {m.recipient: m.note for m in messages} == {"a": {"taken": 0}, "b": {}, "c": {}}
+    assert {m.recipient: m.note for m in messages} == {"a": {"taken": -1}, "b": {}, "c": {}}
     assert at.expire(1) == [], "of a round that is over"
 
 
@@ -145,7 +145,7 @@ def test_a_bad_upload_is_refused_and_the_others_go_on(body: dict[str, torch.Tens
     at.receive(Message("b", HUB, "upload", 1, body))
     messages = {m.recipient: m for m in at.receive(upload("c", 1, 3.0))}
     assert mean(messages["b"]) == 2.0
-    assert messages["b"].note == {"taken": 0}
+    assert messages["b"].note == {"taken": -1}
     (event,) = events(at, "refused")
     assert event["site"] == "b"
     assert events(at, "round")[0]["refused"] == {"b": event["why"]}
@@ -278,7 +278,7 @@ def test_who_missed_the_end_and_joins_again_is_told_again() -> None:
     assert {message.kind for message in last.values()} == {"stop"}
     shared, stop = at.receive(joining("b"))
     assert (shared.kind, stop) == ("shared", last["b"])
-    assert stop.note["best"] == [""]
+    assert stop.note["best"] == {"": 1}
 
 
 def test_the_sites_asked_are_a_seeded_fraction_and_everyones_turn_comes() -> None:
@@ -374,7 +374,7 @@ def test_tables_that_were_trained_are_validated_before_the_first_round(method: M
     ]
     messages = [message for site in SITES for message in at.receive(metrics(site, 0, 0.5))]
     assert [(m.recipient, m.kind, m.round, dict(m.note)) for m in messages] == [
-        (site, "train", 1, {"best": [""]}) for site in SITES
+        (site, "train", 1, {"best": {"": 0}}) for site in SITES
     ]
     assert {stopping.best_at for stopping in at.validation.stopping.values()} == {0}
     (event,) = events(at, "evaluate")
@@ -382,7 +382,7 @@ def test_tables_that_were_trained_are_validated_before_the_first_round(method: M
     again = hub(method, first=True)
     again.load_state(*at.state())
     asked = join(again, ids)
-    assert [(m.kind, m.round, dict(m.note)) for m in asked.values()] == [("train", 1, {"best": [""]})] * 3
+    assert [(m.kind, m.round, dict(m.note)) for m in asked.values()] == [("train", 1, {"best": {"": 0}})] * 3
 
 
 def sparse(site: str, round: int, where: int, value: float) -> Message:

@@ -334,6 +334,65 @@ def test_a_hub_cannot_have_a_round_measured_as_often_as_it_likes(tmp_path: Path)
     assert len(mail.noted("trained")) == 3
 
 
+def lost(kind: str, round: int, site: str) -> Callable[[Message], bool]:
+    return lambda m: (m.kind, m.round, m.recipient) == (kind, round, site)
+
+
+def test_what_is_best_is_said_until_it_is_heard(tmp_path: Path) -> None:
+    """The question that says it first gets lost, and the round is closed without its answer."""
+    options: dict[str, Any] = {"method": {"name": "fedep"}, "rounds": 4, "evaluate": {"every": 2}}
+    mail = Mail(tmp_path, **options, participation={"quorum": 0.6}, trainer={"lr": 0.5})
+    (question,) = mail.carry(mail.join("a", "b", "c"), lost("train", 3, "b"))
+    assert question.note["best"] == {"": 2}
+    later = [m.note.get("best") for m in mail.sent if m.recipient == "b" and m.round == 4]
+    assert {"": 2} in later
+    assert mail.hub.phase == "done"
+    assert {name: site.kept for name, site in mail.sites.items()} == {name: {"": 2} for name in "abc"}
+
+
+def test_what_was_said_before_is_no_news(tmp_path: Path) -> None:
+    """The site has heard it, and its answer gets lost: it hears it again, after it has trained."""
+    options: dict[str, Any] = {"method": {"name": "fedep"}, "rounds": 4, "evaluate": {"every": 2}}
+    options |= {"codec": {"name": "int8", "delta": True}, "select": {"name": "topk"}}
+    mail = Mail(tmp_path, **options, participation={"quorum": 0.6}, trainer={"lr": 0.5})
+    upload = mail.carry(mail.join("a", "b", "c"), lambda m: (m.kind, m.sender, m.round) == ("upload", "b", 3))
+    assert len(upload) == 1
+    assert mail.hub.phase == "done"
+    assert not mail.noted("refused")
+    said = [m.note.get("best") for m in mail.sent if m.recipient == "b" and m.kind == "train"]
+    assert said[2:] == [{"": 2}] * 2
+    assert len({str(site.kept) for site in mail.sites.values()}) == 1
+
+
+def test_rows_that_were_never_measured_are_sent_with_the_next_question(tmp_path: Path) -> None:
+    """`fede` has the hub's rows measured. b never gets them: it must not be told that it holds them."""
+    mail = Mail(tmp_path, method={"name": "fede"}, rounds=3, evaluate={"every": 1})
+    (question,) = mail.carry(mail.join("a", "b", "c"), lost("measure", 1, "b"))
+    assert question.body
+    held = mail.carry(mail.hub.expire(1), in_round(2))
+    asked = {m.recipient: m for m in held}
+    assert asked["a"].note["held"]
+    assert not asked["a"].body
+    assert "held" not in asked["b"].note
+    assert asked["b"].body
+    mail.carry(held)
+    assert mail.hub.phase == "done"
+
+
+def test_a_stop_that_got_lost_is_said_again_by_a_hub_that_was_gone(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"method": {"name": "single"}, "rounds": 12, "trainer": {"lr": 0.5}}
+    mail = Mail(tmp_path, **options, evaluate={"every": 1, "patience": 1})
+    stops = mail.carry(mail.join("a", "b", "c"), lambda m: m.kind == "stop" or in_round(12)(m))
+    first = next(m for m in stops if m.kind == "stop")
+    name = first.recipient
+    assert not mail.sites[name].stopped
+    mail.hub = mail.new_hub()
+    mail.carry([m for site in mail.sites.values() for m in site.open()])
+    assert mail.sites[name].stopped
+    assert mail.hub.phase == "done"
+    assert all(site.stopped for site in mail.sites.values())
+
+
 def longest_rows(question: Message) -> Message:
     """The same question with the largest rows that a site takes."""
     body = {n: torch.full_like(t, 9e8) if n.endswith("values") else t for n, t in question.body.items()}

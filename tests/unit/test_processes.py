@@ -8,21 +8,30 @@ import os
 import shutil
 import signal
 import time
+from collections import deque
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from fedkge.errors import ConfigError, DataWarning, FedkgeError
+from fedkge.exchange.codec import CODECS
 from fedkge.exchange.rows import Message
+from fedkge.exchange.tally import Tally
+from fedkge.exchange.wire import encode
+from fedkge.graphs.graph import Axis
 from fedkge.graphs.marks import mark_share
+from fedkge.nodes.clock import Clock
+from fedkge.nodes.journal import Journal
 from fedkge.nodes.store import locked
 from fedkge.runs.data import Sources
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes import node
 from fedkge.runtimes import processes as processes_module
-from fedkge.runtimes.processes import Child, Processes
+from fedkge.runtimes.processes import EVENT, FAILURE, MESSAGE, Child, Processes, Reply
+from fedkge.runtimes.record import Record
 from fedkge.runtimes.run import run
 from small_federations import experiment, small_federation
 
@@ -174,6 +183,50 @@ def test_a_process_that_starts_late_joins_late(tmp_path: Path) -> None:
     assert 1 not in rounds["c"], "it joined after the first round"
     assert 20 in rounds["c"]
     assert (tmp_path / "run" / "sites" / "c" / "metrics.json").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("victim", "at"), [("a", "stop"), ("hub", "upload")])
+def test_who_hangs_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str, at: str
+) -> None:
+    def hang(message: Message) -> None:
+        if message.kind == at and message.round >= 2:
+            os.kill(nodes.children[victim].process.pid, signal.SIGSTOP)
+
+    monkeypatch.setattr(processes_module, "PATIENCE", 2)
+    monkeypatch.setattr(processes_module, "LEAVE", 0.1)
+    one = experiment(method={"name": "fedep"}, rounds=2, runtime={"name": "processes", "timeout": 10.0})
+    nodes = Processes(one, Sources.of(one, SITES), RunFolder.create(tmp_path, one, False), CPU, tap=hang)
+    if victim == "hub":
+        with pytest.raises(FedkgeError, match="the hub does not answer any more; --resume goes on"):
+            nodes.play()
+    else:
+        nodes.play()
+    again = Processes(one, Sources.of(one, SITES), RunFolder.create(tmp_path, one, True), CPU)
+    again.play()
+    assert all((home / "metrics.json").is_file() for home in homes(tmp_path).values())
+
+
+def test_odd_frames_of_a_child_go_nowhere(tmp_path: Path) -> None:
+    nodes = Processes.__new__(Processes)
+    nodes.record = Record(
+        Journal(tmp_path / "run.jsonl"), 1, Tally(CODECS["float32"](), {Axis.ENTITY: 4}), Clock()
+    )
+    child = SimpleNamespace(id="a", replies=deque([Reply()]))
+    for content in (b"no json", b"[]", b"{}", b'{"event": "diverged"}', b"\xff"):
+        assert nodes._heard(child, EVENT, content) is None
+    for message in (Message("a", "b", "shared", 0), Message("b", "hub", "join", 0)):
+        assert nodes._heard(child, MESSAGE, encode(message)) is None
+    assert child.replies[0].messages == []
+    with pytest.raises(FedkgeError):
+        nodes._heard(child, FAILURE, b"\xff")
+    for message in (
+        Message("hub", "a", "shared", 0),
+        Message("hub", "a", "shared", 0, {"entity.where": torch.rand(3)}),
+    ):
+        nodes.record.tally.count(message)
+    assert nodes.record.tally.sites["a"]["down_bytes"] > 0
 
 
 @pytest.mark.slow

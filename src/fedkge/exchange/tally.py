@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
+import torch
+
+from fedkge.errors import DataError
 from fedkge.exchange.codec import Codec
 from fedkge.exchange.direction import WHERE, unpack
 from fedkge.exchange.rows import HUB, Message
@@ -13,6 +17,7 @@ from fedkge.exchange.values import values
 from fedkge.exchange.wire import length
 from fedkge.graphs.graph import Axis
 
+NO_BITS = torch.empty(0, dtype=torch.uint8)
 KINDS = ("up_bytes", "down_bytes", "up_values", "down_values")
 
 
@@ -36,8 +41,9 @@ class Tally:
         up = message.recipient == HUB
         site, way = (message.sender, "up") if up else (message.recipient, "down")
         if message.kind == "shared" and not up:
-            bits = {axis: message.body[f"{axis}.{WHERE}"] for axis in self.widths}
-            self._shared[site] = {axis: len(unpack(own, 8 * len(own), axis)) for axis, own in bits.items()}
+            bits = {axis: message.body.get(f"{axis}.{WHERE}", NO_BITS) for axis in self.widths}
+            with suppress(DataError, TypeError):  # what is no bits shares nothing
+                self._shared[site] = {a: len(unpack(own, 8 * len(own), a)) for a, own in bits.items()}
         rows = {} if message.kind in ("join", "shared") else self._shared.get(site, {})
         numbers = values(message.body, rows, self.codec, self.widths)
         size = length(message)

@@ -18,7 +18,7 @@ from fedkge.nodes.terms import Terms
 from fedkge.nodes.validation import TOGETHER, Judge, Plan
 from fedkge.randomness import key
 
-LASTING = ("taken", "news", "owed", "until")  #: what it keeps about sites, by name
+LASTING = ("taken", "said", "news", "owed", "until")  #: what it keeps about sites, by name
 OWED = 8  #: rounds of which a late answer is read
 VOID = 10  #: rounds in a row without a quorum before the hub gives up
 
@@ -53,7 +53,8 @@ class HubNode(Node):
         self.validation = Judge(self.method, self.sites, self.plan.stopping, self.plan.each)
         self._round = 0  # the last that was closed, or is open
         self.phase = "join"
-        self.taken: dict[str, int] = {}  # to be told: the round of a site's last upload if used, else 0
+        self.taken: dict[str, int] = {}  # to be told: the round of a site's last upload; below 0: not used
+        self.said: dict[str, int] = {}  # since which question a site is told what it is to know
         self.news: dict[str, int] = {}  # the same of late uploads, to be told from the next round on
         self.holds: set[str] = set()  # who was sent the current answer, to be measured
         self.stopped: set[str] = set()
@@ -145,6 +146,7 @@ class HubNode(Node):
             self.roster.settle()
             self.roster.warn()
         out = [self._share(site) for site in sorted(self.roster.joined)]
+        out += [message for site in sorted(self.stopped) for message in self._unanswered(site)]
         return out + (self._measure() if self.plan.first and not self.validation.begun else self._advance())
 
     @property
@@ -159,6 +161,8 @@ class HubNode(Node):
 
     def _unanswered(self, site: str) -> list[Message]:
         """The question that a site which was gone has not answered, or the end, in the same words."""
+        if site in self.stopped and site not in self._ended:  # the hub was gone too
+            self._stop(site)
         return [of[site] for of in (self._open, self._ended) if site in of]
 
     # Uploads
@@ -176,6 +180,7 @@ class HubNode(Node):
             self.selection.check(read.update, self.hub.ids[site], message.round)
             allows = allowed(message)
         update = self.channels[site].accept(read, number)
+        self._acknowledged(site, number)
         self.owed[site] = [round for round in self.owed[site] if round > message.round]
         if allows is not None:
             self.until[site] = message.round + allows
@@ -188,7 +193,7 @@ class HubNode(Node):
 
     def _arrived_late(self, site: str, round: int, update: Update) -> list[Message]:
         used = self.participation.late == "use"
-        self.news[site] = round if used else 0
+        self.news[site] = round if used else -round
         if used:
             self._late[site] = update
         self.note({"event": "late", "site": site, "round": round, "used": used})
@@ -258,7 +263,8 @@ class HubNode(Node):
         return []
 
     def _ask(self, site: str, kind: str) -> Message:
-        note = self._said(site)
+        number = serial(kind, self._round)
+        note = self._said(site, number)
         if site in self.holds:
             update: Update = {}
             note["held"] = True
@@ -269,7 +275,7 @@ class HubNode(Node):
         dials = self.method.dials() if kind == "train" else None
         if dials is not None:
             note["dials"] = dict(dials.told(self.hub, site))
-        body = self.channels[site].encode(update, serial(kind, self._round))
+        body = self.channels[site].encode(update, number)
         return self.message(site, kind, self._round, body, **note)
 
     def _is_news(self, rows: Rows) -> bool:
@@ -282,15 +288,34 @@ class HubNode(Node):
         return rows if at is None else rows[at]
 
     def _stop(self, site: str) -> Message:
-        self._ended[site] = self.message(site, "stop", self._round, **self._said(site))
+        note = self._said(site, serial("measure", self._round))
+        self._ended[site] = self.message(site, "stop", self._round, **note)
         return self._ended[site]
 
-    def _said(self, site: str) -> dict[str, Any]:
-        """What the site is told about its last upload, and about what it measured last; once."""
-        note: dict[str, Any] = {"taken": self.taken.pop(site)} if site in self.taken else {}
+    def _said(self, site: str, number: int) -> dict[str, Any]:
+        """What the site is told about its last upload and measurement, until it answers such a question."""
+        note: dict[str, Any] = {"taken": self.taken[site]} if site in self.taken else {}
         if site in self.validation.best:
-            note["best"] = sorted(self.validation.best.pop(site))
+            note["best"] = dict(self.validation.best[site])
+        if note:
+            self.said.setdefault(site, number)
         return note
+
+    def _acknowledged(self, site: str, number: int) -> None:
+        """A site has answered the question of a number: it knows what was said since then."""
+        if site in self.said and number >= self.said[site]:
+            for told in (self.said, self.taken, self.validation.best):
+                told.pop(site, None)
+
+    def _to_say(self, sites: Iterable[str]) -> None:
+        """There is something new to tell these sites, which no question has said yet."""
+        for site in sites:
+            self.said.pop(site, None)
+
+    def _take(self, taken: Mapping[str, int]) -> None:
+        """Note what became of uploads, to be told."""
+        self.taken |= taken
+        self._to_say(taken)
 
     @property
     def _needed(self) -> int:
@@ -306,7 +331,8 @@ class HubNode(Node):
 
     def _close(self) -> list[Message]:
         self.void = 0
-        self.taken |= dict.fromkeys(self._refused, 0) | self.news | dict.fromkeys(self._inbox, self._round)
+        refused = dict.fromkeys(self._refused, -self._round)
+        self._take(refused | self.news | dict.fromkeys(self._inbox, self._round))
         out = self._grown()
         self.hub.sparse, self.hub.fresh = not self.selection.whole(self._round), {}
         self.method.aggregate(self.hub, {**self._late, **self._inbox})
@@ -322,7 +348,8 @@ class HubNode(Node):
                 f"{self._needed} were needed, for the {VOID}th time in a row; "
                 f"{refused or 'lower participation.quorum'}"
             )
-        self.taken |= dict.fromkeys(self._refused, 0) | self.news | dict.fromkeys(self._inbox, 0)
+        unused = dict.fromkeys((*self._refused, *self._inbox), -self._round)
+        self._take(self.news | unused)
         return self._grown() + self._closed()
 
     def _grown(self) -> list[Message]:
@@ -357,13 +384,18 @@ class HubNode(Node):
         """Have everyone measure; before the first round the hub has nothing to tell."""
         self.phase, self._measured = "measure", self._round
         self.validation.begin()
-        if self._round == 0 or not self.method.measures_answer:
-            asked = {s: self.message(s, "measure", self._round, **self._said(s)) for s in self._active}
-        else:
+        if self._has_answers:
             asked = {site: self._ask(site, "measure") for site in self._active}
-            self.holds = set(self._active)
+        else:
+            note = {site: self._said(site, serial("measure", self._round)) for site in self._active}
+            asked = {site: self.message(site, "measure", self._round, **of) for site, of in note.items()}
         self._open = asked
         return list(asked.values())
+
+    @property
+    def _has_answers(self) -> bool:
+        """Whether sites measure what the hub tells them."""
+        return self._round > 0 and self.method.measures_answer
 
     def _metrics(self, message: Message) -> list[Message]:
         site = message.sender
@@ -374,7 +406,10 @@ class HubNode(Node):
         with reading():
             found, views = measured(message, self.roster.joined[site].queries, self.validation.views)
         self.validation.hear(site, found, views)
+        self._acknowledged(site, serial("measure", message.round))
         self.channels[site].answered(serial("measure", message.round))
+        if self._has_answers:
+            self.holds.add(site)
         return self._validated_if_due()
 
     def _validated_if_due(self) -> list[Message]:
@@ -382,6 +417,7 @@ class HubNode(Node):
 
     def _validated(self) -> list[Message]:
         mrr, views = self.validation.judge(self._round)
+        self._to_say(self.validation.measured)
         dials = self.method.dials()
         if self.validation.measured and dials is not None:
             dials.validated(self.hub, self._round, mrr, views)

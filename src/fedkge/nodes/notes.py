@@ -53,8 +53,10 @@ def reading() -> Iterator[None]:
 class Question:
     """What the hub says with its question, besides rows."""
 
-    taken: int | None = None  #: the round of the site's last upload if it was used, else 0; None: not said
-    best: tuple[str, ...] = ()  #: what the site measured last that is its best
+    taken: int | None = (
+        None  #: the round of an upload that was used; below zero: that was not; None: not said
+    )
+    best: Mapping[str, int] = field(default_factory=dict)  #: view -> the round whose measurement is the best
     held: bool = False  #: the answer that came to be measured still holds
     dials: Mapping[str, float] = field(default_factory=dict)
     update: Update = field(default_factory=dict)
@@ -64,14 +66,12 @@ def question(message: Message, dials: Collection[str], views: Collection[str]) -
     """The note of a question or of the end; `dials` are set when a site is asked to train."""
     note = _only(message.note, "taken", "best", "held", "dials")
     taken, best, held, told = (note.get(name) for name in ("taken", "best", "held", "dials"))
-    if taken is not None:
-        _whole("taken", taken)
+    if taken is not None and (type(taken) is not int or abs(taken) > MOST):
+        raise DataError(f"taken: {brief(taken)}, expected a whole number")
     known = {OWN, *views}
-    best = [] if best is None else best
-    if not (isinstance(best, list) and all(isinstance(v, str) and v in known for v in best)) or len(
-        set(best)
-    ) < len(best):
-        raise DataError(f"best: {brief(best)}, expected some of {sorted(known)}")
+    best = {} if best is None else best
+    if not isinstance(best, Mapping) or not best.keys() <= known:
+        raise DataError(f"best: {brief(best)}, expected the rounds of some of {sorted(known)}")
     if held is not None and held is not True:
         raise DataError(f"held: {brief(held)}, expected true, or nothing")
     expected = set(dials) if message.kind == "train" else set()
@@ -80,7 +80,7 @@ def question(message: Message, dials: Collection[str], views: Collection[str]) -
         raise DataError(f"dials: {brief(told)}, expected {sorted(expected) or 'none'}; another method?")
     return Question(
         taken,
-        tuple(best),
+        {view: _whole(f"best.{view}", round) for view, round in best.items()},
         held is True,
         {name: _number(f"dials.{name}", of, LONGEST) for name, of in told.items()},
     )

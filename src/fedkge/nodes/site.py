@@ -299,9 +299,19 @@ class SiteNode(Node):
 
     def _question(self, message: Message, dials: Collection[str]) -> Question:
         asked = question(message, dials, self._watched)
-        if asked.best and not 0 <= self.measured == self.asked:
-            raise DataError(f"best: {list(asked.best)}, and nothing was measured since round {self.asked}")
+        for view, round in asked.best.items():
+            if self.kept.get(view) != round and not (self._is_measured and round == self.measured):
+                raise DataError(f"best: round {round}, and its tables are gone in round {self.asked}")
+        if asked.held and not self._is_measured:
+            raise DataError(
+                f"says that the answer before still holds, and none came since round {self.asked}"
+            )
         return asked
+
+    @property
+    def _is_measured(self) -> bool:
+        """Whether the tables are those that were measured last."""
+        return 0 <= self.measured == self.asked
 
     def _check_time(self, message: Message) -> None:
         """What is no question is of the last round that was asked about, or of one since.
@@ -330,12 +340,13 @@ class SiteNode(Node):
     def _heed(self, asked: Question, kind: str, again: bool = False) -> None:
         """The hub says which upload it took last, and what of what was measured last is the best.
 
-        What became of an upload is final when the next question comes: until then the hub may be gone, and
-        ask for the same measurement in other words.
+        It says so until it has an answer. What became of an upload is final when the next question comes:
+        until then the hub may be gone, and ask for the same measurement in other words.
         """
         if not again:
             self._settle(self.taken)
-            for view in asked.best:
+        for view, round in asked.best.items():
+            if self.kept.get(view) != round:
                 self._keep(view)
         self.taken = asked.taken
         if kind != "measure":
@@ -343,9 +354,9 @@ class SiteNode(Node):
             self.taken = None
 
     def _settle(self, taken: int | None) -> None:
-        if taken is not None:
+        if taken is not None and abs(taken) == self.uploaded:
             for remembers in (self.channel, self.history):
-                remembers.settle(taken == self.uploaded)
+                remembers.settle(taken > 0)
 
     def _keep(self, view: str) -> None:
         """The tables that the site is measured by, with a second one that nobody watches; or one that is."""

@@ -48,7 +48,7 @@ class Judge:
         self.views: dict[str, dict[str, Any]] = {
             view.name: {} for view in method.views() if view.watched
         }  # the same of each
-        self.best: dict[str, set[str]] = {}  # what a site measured last that is its best; it is not told yet
+        self.best: dict[str, dict[str, int]] = {}  # site -> view -> the round that is its best, to be told
         self.heard: set[str] = set()
         self.measured: set[str] = set()  # those heard whose metrics are some
 
@@ -78,7 +78,8 @@ class Judge:
             of = self.metrics if name == TOGETHER else sites
             better = sites and stopping.check(round, *self._mrr(of), gained=gained and name == TOGETHER)
             if better and name in self.keeping:
-                self.best |= {site: self.best.get(site, set()) | better for site in sites}
+                for site in sites:
+                    self.best[site] = self.best.get(site, {}) | dict.fromkeys(sorted(better), round)
             gained = gained or bool(better)
         return self._mrr(self.metrics)
 
@@ -97,14 +98,14 @@ class Judge:
             {
                 "metrics": self.metrics,
                 "views": self.views,
-                "best": {site: sorted(views) for site, views in self.best.items()},
+                "best": self.best,
                 "stopping": {name: asdict(one) for name, one in (self.stopping | self.keeping).items()},
             }
         )
 
     def load(self, plain: Mapping[str, Any]) -> None:
         self.metrics, self.views = deepcopy(plain["metrics"]), deepcopy(plain["views"])
-        self.best = {site: set(views) for site, views in plain["best"].items()}
+        self.best = {site: dict(views) for site, views in plain["best"].items()}
         judged = {name: Stopping(**values) for name, values in plain["stopping"].items()}
         self.stopping = {name: judged[name] for name in self.stopping}
         self.keeping = {name: judged[name] for name in self.keeping}

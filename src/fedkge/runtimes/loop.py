@@ -108,6 +108,10 @@ class Loop:
                     mail = self.carrier.expire(self.round)
         if self.record.failed is not None:
             raise FedkgeError(self.record.failed)
+        if not self.record.courses:
+            raise FedkgeError(
+                "the hub does not answer any more; --resume goes on from what all nodes have saved"
+            )
 
     def _settled(self, mail: list[Message]) -> list[Message]:
         """Who shares what is told before anything is asked."""
