@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedkge.graphs.graph import Axis, Graph
+from fedkge.kernels import Shared
 from fedkge.models import MODELS, Model, Side, tables
 from fedkge.training import Batch, Trainer, Training
 from fedkge.training.optimizers import OPTIMIZERS
@@ -22,6 +23,8 @@ numba = pytest.importorskip("numba")
 
 SITES = {"a": random_graph(1, 23, 3, 90), "b": random_graph(2, 31, 4, 200), "c": random_graph(3, 9, 2, 31)}
 SMALL = Trainer(epochs=2, batch_size=16, negatives=5, lr=1e-2)
+TRUE = torch.ones(1, dtype=torch.bool)
+CHUNKS = pytest.mark.parametrize("chunk", [1, 6])  # negatives of one's own, and shared by up to six
 
 
 # A step, slow and obvious.
@@ -29,6 +32,10 @@ SMALL = Trainer(epochs=2, batch_size=16, negatives=5, lr=1e-2)
 
 def slow_losses(trainer: Trainer, model: Model, entities: Tensor, relations: Tensor, batch: Batch) -> Tensor:
     """The losses [b] from `model.score` of every candidate, by the formulas of the papers."""
+    if not isinstance(batch.index, Tensor):
+        every = zip(batch.index.index(), batch.index.left_out, range(len(batch.anchor)), strict=True)
+        own = [one_of(batch, index[torch.cat((TRUE, ~gone))], i) for index, gone, i in every]
+        return torch.cat([slow_losses(trainer, model, entities, relations, one) for one in own])
     anchor, candidates = entities[batch.anchor][:, None], entities[batch.index]
     head, tail = (anchor, candidates) if batch.side is Side.TAIL else (candidates, anchor)
     scores = model.score(head, relations[batch.relation][:, None], tail)
@@ -37,10 +44,17 @@ def slow_losses(trainer: Trainer, model: Model, entities: Tensor, relations: Ten
     triple = [entities[batch.anchor], vectors[batch.relation], entities[batch.index[:, 0]]]
     large = trainer.l3 * torch.cat(triple, 1).norm(p=3, dim=1) ** 3
     if trainer.loss == "margin":
-        return torch.relu(trainer.ranking_margin - true + false).mean(1) + large
+        each = torch.relu(trainer.ranking_margin - true + false)
+        return each.sum(1) / max(1, each.shape[1]) + large
     temperature = trainer.temperature if trainer.loss == "self-adversarial" else 0.0
     weight = torch.softmax(temperature * false, 1).detach()
     return -(F.logsigmoid(true).squeeze(1) + (weight * F.logsigmoid(-false)).sum(1)) / 2 + large
+
+
+def one_of(batch: Batch, index: Tensor, i: int) -> Batch:
+    """The i-th triple of a batch alone, with these candidates."""
+    parts = (getattr(batch, name)[i : i + 1] for name in ("anchor", "relation"))
+    return Batch(batch.side, *parts, index[None], batch.site[i : i + 1], batch.weight[i : i + 1])
 
 
 def slow_optimizer(trainer: Trainer, parameters: list[Tensor]) -> torch.optim.Optimizer:
@@ -71,7 +85,7 @@ def slow_training(trainer: Trainer, model: Model, first: tables.Tables, batches:
     for batch in batches:
         optimizer.zero_grad()
         (slow_losses(trainer, model, *parameters, batch) * batch.weight).sum().backward()
-        touched = [torch.cat((batch.anchor, batch.index.flatten())), batch.relation]
+        touched = [torch.cat((batch.anchor, batch.candidates)), batch.relation]
         rows_only = trainer.optimizer == "row-adam"
         slow_step(optimizer, parameters, touched if rows_only else None)
         for axis, parameter, ids in zip(Axis, parameters, touched, strict=True):
@@ -95,10 +109,11 @@ def slow_training(trainer: Trainer, model: Model, first: tables.Tables, batches:
         ("self-adversarial", "adam", False, 0.1),
     ],
 )
+@CHUNKS
 def test_steps_equal_autograd_and_torch_optim(
-    name: str, loss: str, optimizer: str, subsampling: bool, l3: float
+    name: str, loss: str, optimizer: str, subsampling: bool, l3: float, chunk: int
 ) -> None:
-    options = {"loss": loss, "optimizer": optimizer, "subsampling": subsampling, "l3": l3}
+    options = {"loss": loss, "optimizer": optimizer, "subsampling": subsampling, "l3": l3, "chunk": chunk}
     trainer = Trainer(epochs=2, batch_size=40, negatives=5, lr=1e-2, **options)
     graph, model = SITES["a"], MODELS[name](dim=5)
     training = start(trainer, model, {"a": graph}, dtype=torch.float64)
@@ -114,9 +129,10 @@ def test_steps_equal_autograd_and_torch_optim(
     assert mean.shape == (1,)
 
 
-@pytest.mark.parametrize("name", ["transe", "complex", "transh"])
-def test_steps_in_single_precision(name: str) -> None:
-    model, trainer = MODELS[name](dim=7), dataclasses.replace(SMALL, batch_size=40)
+@CHUNKS
+@pytest.mark.parametrize("name", ["transe", "complex", "transh", "rotate", "distmult", "transm"])
+def test_steps_in_single_precision(name: str, chunk: int) -> None:
+    model, trainer = MODELS[name](dim=7), dataclasses.replace(SMALL, batch_size=40, chunk=chunk)
     training = start(trainer, model, {"a": SITES["a"]})
     batches = watch(training)
     training.run(0)
@@ -158,8 +174,10 @@ def same(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> bool:
 
 @pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
 @pytest.mark.parametrize("name", ["transe", "rotate", "transh"])
-def test_a_stack_trains_as_its_sites_alone(name: str, optimizer: str) -> None:
-    model, trainer = MODELS[name](dim=7), dataclasses.replace(SMALL, optimizer=optimizer, subsampling=True)
+@CHUNKS
+def test_a_stack_trains_as_its_sites_alone(name: str, optimizer: str, chunk: int) -> None:
+    options = {"optimizer": optimizer, "subsampling": True, "chunk": chunk}
+    model, trainer = MODELS[name](dim=7), dataclasses.replace(SMALL, **options)
     stacked = trained(trainer, model, SITES)
     for site, graph in SITES.items():
         assert same(trained(trainer, model, {site: graph})[site], stacked[site]), site
@@ -167,11 +185,12 @@ def test_a_stack_trains_as_its_sites_alone(name: str, optimizer: str) -> None:
 
 @pytest.mark.parametrize("name", ["transr", "transd", "transm", "complex", "distmult", "rescal"])
 @pytest.mark.parametrize("l3", [0.0, 0.1])
-def test_a_stack_of_any_model(name: str, l3: float) -> None:
-    model, trainer = MODELS[name](dim=3), dataclasses.replace(SMALL, l3=l3)
+@CHUNKS
+def test_a_stack_of_any_model(name: str, l3: float, chunk: int) -> None:
+    model, trainer = MODELS[name](dim=3), dataclasses.replace(SMALL, l3=l3, chunk=chunk)
     stacked = trained(trainer, model, SITES)
     assert all(same(trained(trainer, model, {site: SITES[site]})[site], stacked[site]) for site in SITES)
-    assert l3 == 0 or not same(trained(SMALL, model, SITES)["a"], stacked["a"])
+    assert (l3, chunk) == (0, 1) or not same(trained(SMALL, model, SITES)["a"], stacked["a"])
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "row-adam"])
@@ -234,9 +253,13 @@ def threads() -> Iterator[Callable[[int, int], None]]:
 @pytest.mark.parametrize(
     ("name", "optimizer"), [("transe", "row-adam"), ("rotate", "adam"), ("transh", "adam")]
 )
-def test_threads_change_no_bit(name: str, optimizer: str, threads: Callable[[int, int], None]) -> None:
+@CHUNKS
+def test_threads_change_no_bit(
+    name: str, optimizer: str, chunk: int, threads: Callable[[int, int], None]
+) -> None:
     counts = range(1, min(2, numba.config.NUMBA_NUM_THREADS) + 1)
-    model, trainer = MODELS[name](dim=9), dataclasses.replace(SMALL, optimizer=optimizer, batch_size=50)
+    options = {"optimizer": optimizer, "batch_size": 50, "chunk": chunk}
+    model, trainer = MODELS[name](dim=9), dataclasses.replace(SMALL, **options)
     found = []
     for kernels, torchs in itertools.product(counts, (1, 2, 3)):
         threads(kernels, torchs)
@@ -247,8 +270,9 @@ def test_threads_change_no_bit(name: str, optimizer: str, threads: Callable[[int
 
 
 @pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
-def test_state_is_all_that_resuming_needs(optimizer: str) -> None:
-    model, trainer = MODELS["transh"](dim=5), dataclasses.replace(SMALL, optimizer=optimizer)
+@pytest.mark.parametrize(("name", "chunk"), [("transh", 1), ("rotate", 6)])
+def test_state_is_all_that_resuming_needs(optimizer: str, name: str, chunk: int) -> None:
+    model, trainer = MODELS[name](dim=5), dataclasses.replace(SMALL, optimizer=optimizer, chunk=chunk)
     whole = trained(trainer, model, SITES)
     first = start(trainer, model, SITES)
     first.run(0)
@@ -269,12 +293,14 @@ def test_seeds() -> None:
         assert not torch.equal(first[site][0], other[site][0])
 
 
-def test_plain_torch_trains_to_nearly_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@CHUNKS
+def test_plain_torch_trains_to_nearly_the_same(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = dataclasses.replace(SMALL, chunk=chunk)
     for name in ("transe", "rotate", "complex", "transh"):
         model = MODELS[name](dim=5)
-        fast = trained(SMALL, model, SITES)
+        fast = trained(trainer, model, SITES)
         monkeypatch.setitem(os.environ, "FEDKGE_KERNELS", "reference")
-        slow = trained(SMALL, model, SITES)
+        slow = trained(trainer, model, SITES)
         monkeypatch.delitem(os.environ, "FEDKGE_KERNELS")
         for site in SITES:
             for left, right in zip(fast[site], slow[site], strict=True):
@@ -285,8 +311,9 @@ def test_plain_torch_trains_to_nearly_the_same(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_loss_falls(name: str) -> None:
-    trainer = Trainer(epochs=1, batch_size=24, negatives=8, lr=2e-2)
+@CHUNKS
+def test_loss_falls(name: str, chunk: int) -> None:
+    trainer = Trainer(epochs=1, batch_size=24, negatives=8, lr=2e-2, chunk=chunk)
     training = start(trainer, MODELS[name](dim=8), {"ring": ring()})
     losses = [training.run(epoch).item() for epoch in range(25)]
     assert losses[-1] < 0.85 * losses[0]
@@ -398,3 +425,65 @@ def test_alternating_sides_visit_every_triple_once() -> None:
     sides = [str(batch.side) for batch in batches]
     assert sides[:5] == ["head", "tail", "head", "tail", "head"]
     assert sides[5:] == ["tail", "head", "tail", "head", "tail"], "by epochs too"
+
+
+# Shared negatives.
+
+
+def shared_batches(trainer: Trainer, sites: dict[str, Graph]) -> list[Batch]:
+    return watch_run(start(trainer, MODELS["transe"](dim=3), sites), 2)
+
+
+def test_a_chunk_is_of_one_site_and_draws_as_it_does_alone() -> None:
+    trainer = dataclasses.replace(SMALL, chunk=6)
+    stacked = shared_batches(trainer, SITES)
+    first = dict(zip(SITES, (0, 23, 23 + 31), strict=True))
+    for number, name in enumerate(SITES):
+        mine = iter(batch for batch in stacked if (batch.site == number).any())
+        for alone in shared_batches(trainer, {name: SITES[name]}):
+            batch = next(mine)
+            own = (batch.site == number).nonzero()[:, 0]
+            chunks = batch.index.chunks()
+            assert len(chunks[own].unique()) == -(-len(own) // 6), "chunks of six, and what is left"
+            assert (batch.site[chunks == chunks[own[0]]] == number).all()
+            assert torch.equal(batch.index.index()[own] - first[name], alone.index.index())
+            assert torch.equal(batch.index.left_out[own], alone.index.left_out)
+        assert next(mine, None) is None
+
+
+def test_negatives_that_are_left_out_are_the_known_triples() -> None:
+    known = {tuple(triple) for triple in SITES["c"].train.tolist()}
+    found = []
+    for filtered in (True, False):
+        trainer = dataclasses.replace(SMALL, chunk=6, filtered=filtered)
+        for batch in shared_batches(trainer, {"c": SITES["c"]}):
+            index = batch.index.index()
+            for i, anchor, r in zip(range(99), batch.anchor.tolist(), batch.relation.tolist(), strict=False):
+                for j, e in enumerate(index[i, 1:].tolist()):
+                    triple = (anchor, r, e) if batch.side is Side.TAIL else (e, r, anchor)
+                    assert bool(batch.index.left_out[i, j]) == (filtered and triple in known)
+                    found.append(triple in known)
+    assert any(found)
+
+
+def test_a_chunk_of_one_draws_what_a_positive_draws_for_itself() -> None:
+    """Unfiltered, so that both draw from all entities: only the kernels differ."""
+    plain = dataclasses.replace(SMALL, filtered=False)
+    own = start(plain, MODELS["transe"](dim=6), SITES, dtype=torch.float64)
+    alone = start(plain, MODELS["transe"](dim=6), SITES, dtype=torch.float64)
+    make = alone._batch
+
+    def shared(size: tuple[int, int], side: Side) -> Batch:
+        batch = make(size, side)
+        starts, none = (
+            torch.arange(len(batch.anchor) + 1),
+            torch.zeros_like(batch.index[:, 1:], dtype=torch.bool),
+        )
+        return dataclasses.replace(
+            batch, index=Shared(batch.true, batch.index[:, 1:].contiguous(), starts, none, 1)
+        )
+
+    alone._batch = shared
+    own.run(0)
+    alone.run(0)
+    torch.testing.assert_close(own.tables.entities, alone.tables.entities, rtol=1e-9, atol=1e-11)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TypeAlias
 
+import torch
 from torch import Tensor
 
 
@@ -45,6 +47,54 @@ class Contribution:
     ids: Tensor  # int64 [m]
     values: Tensor  # [m, w]
     tie: Tie | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Candidates of queries that share their negatives by chunks; query i has true[i] for itself.
+
+    Chunk k are the queries from starts[k] to starts[k + 1] - 1; a chunk may be empty. What `left_out` marks
+    is no negative of that query: its score is -inf, which losses take for a weight of 0.
+    """
+
+    true: Tensor  # int64 [b]
+    negatives: Tensor  # int64 [c, n]
+    starts: Tensor  # int64 [c + 1], from 0 to b
+    left_out: Tensor  # bool [b, n]
+    longest: int  #: no chunk has more queries
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Queries, and candidates of each: the shape of their scores, the true one's first."""
+        return len(self.true), 1 + self.negatives.shape[1]
+
+    def ids(self) -> Tensor:
+        """The rows that are read [b + c n]: the true ones, then the negatives of each chunk."""
+        return torch.cat((self.true, self.negatives.flatten()))
+
+    def chunks(self) -> Tensor:
+        """The chunk of each query [b]."""
+        queries = torch.arange(len(self.true), device=self.true.device)
+        return torch.searchsorted(self.starts, queries, right=True) - 1
+
+    def index(self) -> Tensor:
+        """Every query's candidates [b, 1 + n], those that are left out too."""
+        return torch.cat((self.true[:, None], self.negatives[self.chunks()]), 1)
+
+    def some(self, own: slice) -> Shared:
+        """The candidates of some of the queries."""
+        true = self.true[own]
+        first = own.indices(len(self.true))[0]
+        starts = (self.starts - first).clamp(0, len(true))
+        return Shared(true, self.negatives, starts, self.left_out[own], self.longest)
+
+    def masked(self, scores: Tensor) -> Tensor:
+        """Scores [b, 1 + n], -inf where a negative is left out."""
+        none = torch.zeros_like(self.left_out[:, :1])
+        return scores.masked_fill(torch.cat((none, self.left_out), 1), -torch.inf)
+
+
+Candidates: TypeAlias = Tensor | Shared  #: int64 [b, 1 + n] where each query has its own, the true one first
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fedkge.errors import ConfigError, MissingPackage
-from fedkge.kernels.base import Adam, Contribution, Debt, Draw, Pace, Similarity
+from fedkge.kernels.base import Adam, Contribution, Debt, Draw, Pace, Shared, Similarity
 
 MODULES = {
     "reference": "fedkge.kernels.reference",
@@ -46,6 +46,26 @@ class Backend(Protocol):
         margin: float,
         temperature: float,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
+    def left_out(self, negatives: Tensor, starts: Tensor, draw: Draw) -> Tensor: ...
+    def shared_scores(self, kind: Similarity, query: Tensor, table: Tensor, shared: Shared) -> Tensor: ...
+    def shared_gradients(
+        self,
+        kind: Similarity,
+        query: Tensor,
+        table: Tensor,
+        shared: Shared,
+        scores: Tensor,
+        d_scores: Tensor,
+    ) -> tuple[Tensor, Tensor]: ...
+    def contrast_shared(
+        self,
+        kind: Similarity,
+        query: Tensor,
+        table: Tensor,
+        shared: Shared,
+        margin: float,
+        temperature: float,
+    ) -> tuple[Tensor, Tensor, Tensor]: ...
     def distil(self, first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]: ...
     def uniform(self, key: int, keys: Tensor, width: int, dtype: torch.dtype) -> Tensor: ...
     def add_noise_(self, out: Tensor, key: Tensor, rows: Tensor, scale: Tensor) -> None: ...

@@ -12,24 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedkge.kernels import rounding, sampling
-from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Debt, Pace, Similarity, Tie
+from fedkge.kernels import rounding, sampling, sharing
+from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Debt, Pace, Shared, Similarity, Tie
+from fedkge.kernels.comparing import compare
 
 philox, uniform, add_noise_ = sampling.philox, sampling.uniform, sampling.add_noise_
 order_keys, negatives_ = sampling.order_keys, sampling.negatives_
-
-
-def compare(kind: Similarity, query: Tensor, rows: Tensor) -> Tensor:
-    """The similarity of rows `[..., w]` that broadcast against each other."""
-    if kind is Similarity.DOT:
-        return (query * rows).sum(-1)
-    difference = query - rows
-    if kind is Similarity.L1:
-        return -difference.abs().sum(-1)
-    if kind is Similarity.L2:
-        return -torch.linalg.vector_norm(difference, dim=-1)
-    pairs = torch.stack(difference.chunk(2, -1), -1)
-    return -torch.linalg.vector_norm(pairs, dim=-1).sum(-1)
+left_out, shared_scores, shared_gradients = sharing.left_out, sharing.scores, sharing.gradients
 
 
 def forward(kind: Similarity, query: Tensor, table: Tensor, index: Tensor) -> Tensor:
@@ -117,10 +106,13 @@ def contrast(scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Losses [b] of positives scores[:, 0] against their negatives, and d losses / d scores [b, 1 + n].
 
     (softplus(-s_0) + sum_j w_j softplus(s_j)) / 2, `w = softmax(temperature s_j)` taken as constant:
-    the self-adversarial loss of Sun et al. (2019), and the plain logistic one at temperature 0.
+    the self-adversarial loss of Sun et al. (2019), and the plain logistic one at temperature 0. A negative
+    with a score of -inf is left out: its weight is 0.
     """
     positive, negative = scores[:, 0], scores[:, 1:]
-    weight = (temperature * negative).softmax(-1)
+    there = negative != -torch.inf
+    weight = torch.where(there, temperature * negative, -torch.inf).softmax(-1)
+    weight = torch.where(there, weight, 0.0)  # where all are left out, the softmax is not a number
     losses = (F.softplus(-positive) + (weight * F.softplus(negative)).sum(-1)) / 2
     d_positive, d_negative = -torch.sigmoid(-positive), weight * torch.sigmoid(negative)
     return losses, torch.cat((d_positive[:, None], d_negative), -1) / 2
@@ -136,15 +128,26 @@ def contrast_rows(
     return losses, scores, d_scores, backward_query(kind, query, table, index, scores, d_scores)
 
 
+def contrast_shared(
+    kind: Similarity, query: Tensor, table: Tensor, shared: Shared, margin: float, temperature: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`contrast` of margin + similarity, without what is left out: losses [b], similarities [b, 1 + n], and
+    the losses' gradients by similarities [b, 1 + n]."""
+    scores = shared_scores(kind, query, table, shared)
+    losses, d_scores = contrast(shared.masked(scores + margin), temperature)
+    return losses, scores, d_scores
+
+
 def distil(first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
     """What two models teach each other by scores [b, n]: KL(q || p) [b], KL(p || q) [b], and a gradient.
 
     p and q are the softmaxes of `first / temperature` and `second / temperature`. The gradient [b, n] is
     `(p - q) / temperature`: of KL(q || p) in `first` with q taken as constant, and, negated, of KL(p || q)
-    in `second` with p taken as constant.
+    in `second` with p taken as constant. A candidate whose scores are -inf is left out.
     """
     log_p, log_q = ((scores / temperature).log_softmax(-1) for scores in (first, second))
     p, q = log_p.exp(), log_q.exp()
+    log_p, log_q = (torch.where(scores == -torch.inf, 0.0, scores) for scores in (log_p, log_q))
     to_first, to_second = (q * (log_q - log_p)).sum(-1), (p * (log_p - log_q)).sum(-1)
     return to_first, to_second, (p - q) / temperature
 

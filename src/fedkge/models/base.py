@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from fedkge.errors import ConfigError
 from fedkge.graphs.graph import Axis
 from fedkge.kernels import Similarity
-from fedkge.kernels.reference import compare
+from fedkge.kernels.comparing import compare
 from fedkge.registry import Registry
 
 MODELS: Registry[Model] = Registry("model", "fedkge.models")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedkge.kernels import Contribution, Similarity, Tie, backend
+from fedkge.kernels import Contribution, Shared, Similarity, Tie, backend
 from fedkge.kernels.reference import tied
 
 
@@ -34,6 +34,15 @@ class Gradient:
         self.add(part)  # after it: on a CPU the table is still in the cache, sums would push it out
         return d_query
 
+    def add_shared(
+        self, kind: Similarity, query: Tensor, shared: Shared, scores: Tensor, d_scores: Tensor
+    ) -> Tensor:
+        """Add what shared candidates get, and give the gradient of the queries."""
+        factors = (query, self.table, shared, scores, d_scores)
+        d_query, values = backend(self.table.device).shared_gradients(kind, *factors)
+        self.add_rows(shared.ids(), values)
+        return d_query
+
     def add_rows(self, ids: Tensor, values: Tensor) -> None:
         self.add(_rows(ids, values))
 
@@ -48,12 +57,12 @@ class Gradient:
         """Everything added since the last call, as one contribution."""
         none = torch.empty(0, dtype=torch.int64, device=self.table.device)
         parts, self._parts = self._parts or [_rows(none, self.table[:0])], []
-        pairs = [part for part in parts if part.index.numel()] or parts[:1]
-        first = pairs[0]
-        if any(part.kind is not first.kind or part.index.shape[1] != first.index.shape[1] for part in pairs):
+        compared = [part for part in parts if part.index.numel()] or parts[:1]
+        first = compared[0]
+        if any(p.kind is not first.kind or p.index.shape[1] != first.index.shape[1] for p in compared):
             raise ValueError("touched rows of scores with unlike similarities or numbers of candidates")
         names = ("query", "index", "scores", "d_scores")
-        joined = {name: _cat([getattr(part, name) for part in pairs]) for name in names}
+        joined = {name: _cat([getattr(part, name) for part in compared]) for name in names}
         tie, self._tie = self._tie, None
         return Contribution(
             kind=first.kind,
@@ -68,7 +77,8 @@ def _cat(tensors: Sequence[Tensor]) -> Tensor:
     return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
 
 
-def _pairs(kind: Similarity, query: Tensor, index: Tensor, scores: Tensor, d_scores: Tensor) -> Contribution:
+def pairs(kind: Similarity, query: Tensor, index: Tensor, scores: Tensor, d_scores: Tensor) -> Contribution:
+    """What similarities add, and no rows."""
     none = index.new_empty(0), query.new_empty(0, query.shape[1])
     return Contribution(kind, query, index, scores, d_scores, *none)
 
@@ -110,7 +120,7 @@ class Compare(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_scores: Tensor) -> tuple[Tensor | None, ...]:
         query, index, scores = ctx.saved_tensors
-        part = _pairs(ctx.kind, query.detach(), index, scores, d_scores.contiguous())
+        part = pairs(ctx.kind, query.detach(), index, scores, d_scores.contiguous())
         return ctx.gradient.add_pairs(part), None, None, None, None
 
 
@@ -137,5 +147,52 @@ class ContrastRows(torch.autograd.Function):
     def backward(ctx: Any, d_losses: Tensor) -> tuple[Tensor | None, ...]:
         query, index, scores, d_scores, d_query = ctx.saved_tensors
         each = d_losses[:, None]
-        ctx.gradient.add(_pairs(ctx.kind, query.detach(), index, scores, d_scores * each))
+        ctx.gradient.add(pairs(ctx.kind, query.detach(), index, scores, d_scores * each))
         return d_query * each, None, None, None, None, None, None
+
+
+class CompareShared(torch.autograd.Function):
+    """Similarity with shared candidates; going back, hand the table's gradient to a `Gradient`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, table: Tensor, shared: Shared, kind: Similarity, gradient: Gradient
+    ) -> Tensor:
+        scores = backend(table.device).shared_scores(kind, query, table, shared)
+        ctx.save_for_backward(query, scores)
+        ctx.kind, ctx.shared, ctx.gradient = kind, shared, gradient
+        return scores
+
+    @staticmethod
+    def backward(ctx: Any, d_scores: Tensor) -> tuple[Tensor | None, ...]:
+        query, scores = ctx.saved_tensors
+        d_query = ctx.gradient.add_shared(ctx.kind, query.detach(), ctx.shared, scores, d_scores)
+        return d_query, None, None, None, None
+
+
+class ContrastShared(torch.autograd.Function):
+    """Contrast with shared candidates. Weights of the losses are known before any gradient of rows is."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        table: Tensor,
+        shared: Shared,
+        kind: Similarity,
+        margin: float,
+        temperature: float,
+        gradient: Gradient,
+    ) -> Tensor:
+        kernels = backend(table.device)
+        losses, *factors = kernels.contrast_shared(kind, query, table, shared, margin, temperature)
+        ctx.save_for_backward(query, *factors)
+        ctx.kind, ctx.shared, ctx.gradient = kind, shared, gradient
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, d_losses: Tensor) -> tuple[Tensor | None, ...]:
+        query, scores, d_scores = ctx.saved_tensors
+        weighted = d_scores * d_losses[:, None]
+        d_query = ctx.gradient.add_shared(ctx.kind, query.detach(), ctx.shared, scores, weighted)
+        return d_query, None, None, None, None, None, None

@@ -12,10 +12,10 @@ from torch.utils.checkpoint import checkpoint
 
 from fedkge import randomness
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import backend, contrast, similarity
-from fedkge.kernels.reference import compare
+from fedkge.kernels import Candidates, backend, contrast, similarity
+from fedkge.kernels.comparing import compare
 from fedkge.models.base import Model, Side
-from fedkge.models.gradient import Compare, ContrastRows, Gradient, Take
+from fedkge.models.gradient import Compare, CompareShared, ContrastRows, ContrastShared, Gradient, Take
 
 CHUNK = 1 << 22  #: numbers that projected candidates may take at a time
 LONGEST = 1e9  #: number in a row: products of three, and squares of two, are still finite
@@ -102,22 +102,28 @@ class Tables:
             return cast(Tensor, Take.apply(trigger, self.table(axis), ids, self.gradients[axis]))  # type: ignore[no-untyped-call]
         return self.table(axis)[ids]
 
-    def scores(self, anchor: Tensor, relation: Tensor, index: Tensor, side: Side) -> Tensor:
-        """Scores `[b, n]` of the candidates index[b, n] for `side`, given the other end and the relation."""
+    def scores(self, anchor: Tensor, relation: Tensor, index: Candidates, side: Side) -> Tensor:
+        """Scores `[b, n]` of the candidates for `side`, given the other end and the relation.
+
+        A candidate that is left out has a score of -inf.
+        """
         a, r = self.rows(Axis.ENTITY, anchor), self.rows(Axis.RELATION, relation)
         query = self.model.query(a, r, side)
-        if self.model.projects:
-            similar = self._projected(query, r, index)
-        elif Axis.ENTITY in self.gradients and torch.is_grad_enabled():
-            gradient = self.gradients[Axis.ENTITY]
-            arguments = (query, self.entities, index, self.model.similarity, gradient)
-            similar = cast(Tensor, Compare.apply(*arguments))  # type: ignore[no-untyped-call]
+        if not self.model.projects and Axis.ENTITY in self.gradients and torch.is_grad_enabled():
+            arguments = (query, self.entities, index, self.model.similarity, self.gradients[Axis.ENTITY])
+            by = Compare if isinstance(index, Tensor) else CompareShared
+            similar = cast(Tensor, by.apply(*arguments))  # type: ignore[no-untyped-call]
         else:
-            similar = similarity(self.model.similarity, query, self.entities, index)
-        return self.model.finish(similar, r)
+            every = index if isinstance(index, Tensor) else index.index()
+            if self.model.projects:
+                similar = self._projected(query, r, every)
+            else:
+                similar = similarity(self.model.similarity, query, self.entities, every)
+        scores = self.model.finish(similar, r)
+        return scores if isinstance(index, Tensor) else index.masked(scores)
 
     def contrast(
-        self, anchor: Tensor, relation: Tensor, index: Tensor, side: Side, temperature: float
+        self, anchor: Tensor, relation: Tensor, index: Candidates, side: Side, temperature: float
     ) -> Tensor:
         """`kernels.contrast` of `scores`: in one pass over the candidates where the model allows it."""
         margin, trained = self.model.offset, Axis.ENTITY in self.gradients and torch.is_grad_enabled()
@@ -125,8 +131,8 @@ class Tables:
             return contrast(self.scores(anchor, relation, index, side), temperature)
         query = self.model.query(self.rows(Axis.ENTITY, anchor), self.rows(Axis.RELATION, relation), side)
         arguments = (query, self.entities, index, self.model.similarity, margin, temperature)
-        losses = ContrastRows.apply(*arguments, self.gradients[Axis.ENTITY])  # type: ignore[no-untyped-call]
-        return cast(Tensor, losses)
+        by = ContrastRows if isinstance(index, Tensor) else ContrastShared
+        return cast(Tensor, by.apply(*arguments, self.gradients[Axis.ENTITY]))  # type: ignore[no-untyped-call]
 
     def _projected(self, query: Tensor, relation: Tensor, index: Tensor) -> Tensor:
         """Candidates as each row's relation sees them, some queries at a time, computed again going back.

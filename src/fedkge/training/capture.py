@@ -11,7 +11,8 @@ import torch
 
 from fedkge.models import Side
 
-Step: TypeAlias = Callable[[int, Side], None]
+Size: TypeAlias = tuple[int, int]  #: how many triples a step takes, and how many chunks these make
+Step: TypeAlias = Callable[[Size, Side], None]
 
 
 class Steps:
@@ -23,29 +24,29 @@ class Steps:
     """
 
     def __init__(self) -> None:
-        self._graphs: dict[tuple[int, Side], torch.cuda.CUDAGraph] = {}
-        self._seen: set[tuple[int, Side]] = set()
+        self._graphs: dict[tuple[Size, Side], torch.cuda.CUDAGraph] = {}
+        self._seen: set[tuple[Size, Side]] = set()
         self._pool = None  # graphs share their memory: no two of them run at once
 
-    def __call__(self, step: Step, count: int, side: Side) -> None:
-        shape = count, side
+    def __call__(self, step: Step, size: Size, side: Side) -> None:
+        shape = size, side
         if shape in self._graphs:
             self._graphs[shape].replay()
         elif shape in self._seen:
-            self._graphs[shape] = self._capture(step, count, side)
+            self._graphs[shape] = self._capture(step, size, side)
             self._graphs[shape].replay()
         else:
             self._seen.add(shape)
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
-                step(count, side)
+                step(size, side)
             torch.cuda.current_stream().wait_stream(stream)
 
-    def _capture(self, step: Step, count: int, side: Side) -> torch.cuda.CUDAGraph:
+    def _capture(self, step: Step, size: Size, side: Side) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         with _no_collection(), torch.cuda.graph(graph, pool=self._pool):
-            step(count, side)
+            step(size, side)
         self._pool = self._pool or graph.pool()  # type: ignore[assignment]
         return graph
 

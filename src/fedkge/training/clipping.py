@@ -14,8 +14,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedkge.kernels import Contribution, backend, rounding
+from fedkge.kernels import Contribution, Shared, Similarity, backend, rounding
 from fedkge.models import Gradient, Side, Tables
+from fedkge.models.gradient import pairs
 from fedkge.models.tables import CHUNK
 from fedkge.training.trainer import Batch, Objective
 
@@ -31,15 +32,21 @@ class Caught(Gradient):
     def empty(self) -> bool:
         return not self._parts
 
+    def add_shared(
+        self, kind: Similarity, query: Tensor, shared: Shared, scores: Tensor, d_scores: Tensor
+    ) -> Tensor:
+        """As `Gradient`, but triple by triple: a row's gradient would add up what its chunk gives it."""
+        return self.add_pairs(pairs(kind, query, shared.index(), scores, d_scores.contiguous()))
+
     def squares(self) -> Tensor:
         """The squared norm [b] of each triple's gradient of this table."""
-        pairs, rows = self._pairs, self._rows
+        compared, rows = self._pairs, self._rows
         own = [self._per_triple(part) for part in rows]
-        if len(pairs) == 1 and own in ([], [1]):
-            ids, values = (rows[0].ids, rows[0].values) if rows else (pairs[0].ids, pairs[0].values)
-            whole = replace(pairs[0], ids=ids, values=values)
+        if len(compared) == 1 and own in ([], [1]):
+            ids, values = (rows[0].ids, rows[0].values) if rows else (compared[0].ids, compared[0].values)
+            whole = replace(compared[0], ids=ids, values=values)
             return backend(self.table.device).squares(self.table, whole)
-        if not pairs and own == [1]:
+        if not compared and own == [1]:
             return ((1 + rounding.relative(self.table, 1)) * rows[0].values.norm(dim=-1)).square()
         return self._formed()
 
@@ -109,10 +116,10 @@ class Caught(Gradient):
         for part in self._parts:
             k = self._per_triple(part)
             own, each = slice(first, first + count), slice(first * k, (first + count) * k)
-            pairs = part.index.numel() > 0
-            index = part.index[own] + triple if pairs else part.index
+            some = part.index.numel() > 0
+            index = part.index[own] + triple if some else part.index
             ids = (part.ids[each].view(count, -1) + triple).flatten()
-            factors = [x[own] if pairs else x for x in (part.query, part.scores, part.d_scores)]
+            factors = [x[own] if some else x for x in (part.query, part.scores, part.d_scores)]
             parts.append((part.kind, factors, index.shape, part.values[each]))
             names += [index.flatten(), ids]
         known, places = torch.cat(names).unique(return_inverse=True)

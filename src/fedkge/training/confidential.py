@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from fedkge.graphs.graph import Graph, Ids, Mask
-from fedkge.kernels import Draw, backend
+from fedkge.kernels import Candidates, Draw
 from fedkge.models import Side
 from fedkge.privacy import Privacy
 from fedkge.training.cadence import Cadence
 from fedkge.training.corpus import Answers, Corpus
+from fedkge.training.negatives import Chunks, own, shared
 from fedkge.training.secret import Secret
 from fedkge.training.trainer import Batch, Trainer
 
@@ -42,22 +43,28 @@ class Closed:
     none: Tensor  # int64 [2], zeros
     one: Tensor  # [1]
 
-    def batch(self, chosen: Tensor, side: Side, negatives: int, key: Tensor) -> Batch:
+    def batch(
+        self, chosen: Tensor, side: Side, negatives: int, key: Tensor, starts: Tensor | None = None
+    ) -> Batch:
         """The triples at places `chosen` [b]; their negatives depend on the key [1] and the place alone.
 
-        So a triple more or less changes nothing about the others.
+        With `starts` [c + 1] of chunks, on the key and the number of a triple's chunk, which its place alone
+        decides (`Sheet`). So a triple more or less changes nothing about the others.
         """
         h, r, t = self.triples[chosen].T.contiguous()
         anchor, target = (h, t) if side is Side.TAIL else (t, h)
-        index = target.new_empty(len(chosen), 1 + negatives)
-        index[:, 0] = target
         site = torch.zeros_like(chosen)
         known, lo, hi = self.none[:1], site, site
         if self.answers is not None:
-            own = self.answers[side]
-            known, lo, hi = own.known, own.lo[chosen], own.hi[chosen]
+            answers = self.answers[side]
+            known, lo, hi = answers.known, answers.lo[chosen], answers.hi[chosen]
         draw = Draw(key, self.none[:1], self.entities, known, site, chosen, lo, hi)
-        backend(index.device).negatives_(index, draw, self.none)
+        if starts is None:
+            index: Candidates = own(target, draw, negatives, self.none)
+        else:
+            number = torch.arange(len(starts) - 1, device=starts.device)
+            chunks = Chunks(starts, torch.zeros_like(number), number, len(chosen))
+            index = shared(target, draw, chunks, negatives, self.none)
         return Batch(side, anchor, r, index, site, self.one.expand(len(chosen)))
 
 
@@ -66,11 +73,16 @@ class Sheet:
 
     On a GPU writing is one upload that does not wait, to memory that stays where it is, for captured steps to
     read, unless a step has more than `room` places.
+
+    Where triples share negatives, the one at place p is in chunk `p % chunks`, whoever else was sampled.
     """
 
-    def __init__(self, names: Sequence[str], room: int, device: torch.device) -> None:
+    def __init__(self, names: Sequence[str], chunks: int, room: int, device: torch.device) -> None:
         self.names = tuple(names)  #: that have noise by a key of their own
-        self._numbers = torch.zeros(2 + len(names) + room, dtype=torch.int64, device=device)
+        self.chunks = chunks  #: that triples are dealt out to; 0: each has its own negatives
+        self._starts = 2 + len(names)
+        self._places = self._starts + (chunks + 1 if chunks else 0)
+        self._numbers = torch.zeros(self._places + room, dtype=torch.int64, device=device)
 
     @property
     def there(self) -> Tensor:
@@ -86,17 +98,27 @@ class Sheet:
         """The key of one noise [1]."""
         return self._numbers[2:][self.names.index(name)][None]
 
+    @property
+    def starts(self) -> Tensor | None:
+        """Where chunks begin, and the last one ends [chunks + 1], with the padding; None without chunks."""
+        return self._numbers[self._starts : self._places] if self.chunks else None
+
     def placed(self, size: int) -> Tensor:
-        """Places of the triples, and padding [size]."""
-        return self._numbers[2 + len(self.names) :][:size]
+        """Places of the triples, chunk by chunk, and padding [size]."""
+        return self._numbers[self._places :][:size]
 
     def write(self, secret: Secret, number: int, chosen: Ids, size: int) -> None:
         """Lay out the step of that number, on the triples `chosen`."""
         purposes = [("negatives",), *(("noise", name) for name in self.names)]
         head = np.array([len(chosen), *(secret.key(number, *purpose) for purpose in purposes)], np.uint64)
-        numbers = np.zeros(len(head) + size, np.int64)
+        numbers = np.zeros(self._places + size, np.int64)
         numbers[: len(head)] = head.view(np.int64)
-        numbers[len(head) :][: len(chosen)] = chosen
+        if self.chunks:
+            chosen = chosen[np.argsort(chosen % self.chunks, kind="stable")]
+            starts = np.searchsorted(chosen % self.chunks, np.arange(self.chunks + 1))
+            starts[-1] = size
+            numbers[self._starts : self._places] = starts
+        numbers[self._places :][: len(chosen)] = chosen
         found, device = torch.from_numpy(numbers), self._numbers.device
         if device.type == "cpu":
             self._numbers = found

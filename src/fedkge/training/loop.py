@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import Draw, Tie, backend
+from fedkge.kernels import Candidates, Draw, Tie, backend
 from fedkge.models import Side, Tables
-from fedkge.training.capture import Steps
+from fedkge.training.capture import Size, Steps
 from fedkge.training.corpus import Corpus
 from fedkge.training.factored import Changes
+from fedkge.training.negatives import Chunks, own, shared
 from fedkge.training.stepper import Stepper
 from fedkge.training.trainer import Batch, BySite, Moments, Objective, Penalty, Trainer
 
@@ -85,8 +86,11 @@ class Training:
         self.slot_site = corpus.site[self.layout]
         self.slot_position = corpus.local[self.layout] % size
         self.counts: list[int] = torch.bincount(batch).tolist()  # triples per batch, of all sites
-        ends = torch.tensor(self.counts, device=batch.device).cumsum(0)
-        self.starts = ends - torch.tensor(self.counts, device=batch.device)
+        self.starts = _starts(self.counts, batch.device)
+        self.heads = (self.slot_position % self.trainer.chunk == 0).nonzero()[:, 0]  # where chunks begin
+        held = torch.bincount(corpus.local[self.layout[self.heads]] // size)
+        self.chunks: list[int] = held.tolist()  # per batch
+        self.first_heads = _starts(self.chunks, batch.device)
         self.schedule: dict[Side, Tensor] = {}
 
     def state(self) -> dict[str, Tensor]:
@@ -121,8 +125,8 @@ class Training:
 
     def _epoch(self, epoch: int, factored: bool = False) -> None:
         self._shuffle(epoch)
-        for count, side in self._steps_of(epoch):
-            self._take(count, side, factored)
+        for size, side in self._steps_of(epoch):
+            self._take(size, side, factored)
 
     def _shuffle(self, epoch: int) -> None:
         """Deal out the triples of an epoch."""
@@ -135,23 +139,23 @@ class Training:
             else:
                 self.schedule[side] = order
 
-    def _steps_of(self, epoch: int) -> Iterator[tuple[int, Side]]:
-        """The steps of an epoch: how many triples, and which side."""
-        for number, count in enumerate(self.counts):
+    def _steps_of(self, epoch: int) -> Iterator[tuple[Size, Side]]:
+        """The steps of an epoch: how many triples and chunks of them, and which side."""
+        for number, size in enumerate(zip(self.counts, self.chunks, strict=False)):
             for side in self.trainer.sides_of(number, epoch):
-                yield count, side
+                yield size, side
 
-    def _take(self, count: int, side: Side, factored: bool) -> None:
+    def _take(self, size: Size, side: Side, factored: bool) -> None:
         """A step, captured where steps are."""
         step = partial(self._step, factored=True) if factored else self._step
         if self._captured:
-            self._captured[factored](step, count, side)
+            self._captured[factored](step, size, side)
         else:
-            step(count, side)
+            step(size, side)
 
-    def _step(self, count: int, side: Side, factored: bool = False) -> None:
-        """One optimizer step on the next `count` triples; no host synchronisation."""
-        batch = self._batch(count, side)
+    def _step(self, size: Size, side: Side, factored: bool = False) -> None:
+        """One optimizer step on the next triples; no host synchronisation."""
+        batch = self._batch(size, side)
         with torch.enable_grad():
             losses = self.objective(self.tables, batch)
             weighted = losses * batch.weight
@@ -163,15 +167,13 @@ class Training:
             stepper.step(batch, active, factored)
         self.clock[0] += 1
 
-    def _batch(self, count: int, side: Side) -> Batch:
-        corpus, trainer = self.corpus, self.trainer
-        arange = torch.arange(count, device=self.clock.device)
-        slots = self.starts[self.clock[:1] // trainer.visits] + arange
+    def _batch(self, size: Size, side: Side) -> Batch:
+        corpus, trainer, count = self.corpus, self.trainer, size[0]
+        number = self.clock[:1] // trainer.visits
+        slots = self.starts[number] + torch.arange(count, device=self.clock.device)
         chosen = self.schedule[side][slots]
         h, r, t = corpus.triples[chosen].unbind(-1)
         anchor, target = (h, t) if side is Side.TAIL else (t, h)
-        index = target.new_empty(count, 1 + trainer.negatives)
-        index[:, 0] = target
         answers, site = corpus.answers[side], self.slot_site[slots]
         lo = answers.lo[chosen]
         hi = answers.hi[chosen] if trainer.filtered else lo
@@ -186,13 +188,24 @@ class Training:
             lo,
             hi,
         )
-        backend(index.device).negatives_(index, draw, self.clock)
+        if trainer.chunk == 1:
+            index: Candidates = own(target, draw, trainer.negatives, self.clock)
+        else:
+            index = shared(target, draw, self._chunks(number, size), trainer.negatives, self.clock)
         dtype = self.tables.entities.dtype
-        weight = torch.ones(count, dtype=dtype, device=index.device)
+        weight = torch.ones(count, dtype=dtype, device=site.device)
         if self.weights is not None:
             weight = self.weights[chosen]
         total = weight.new_zeros(len(corpus.names)).index_add_(0, site, weight)
         return Batch(side, anchor, r, index, site, weight / total[site])
+
+    def _chunks(self, number: Tensor, size: Size) -> Chunks:
+        """The chunks of the batch of that number [1]; none spans two sites."""
+        count, chunks = size
+        heads = self.heads[self.first_heads[number] + torch.arange(chunks, device=number.device)]
+        starts = torch.cat((heads - self.starts[number], torch.full_like(number, count)))
+        longest = min(self.trainer.chunk, self.trainer.batch_size)
+        return Chunks(starts, self.slot_site[heads], self.slot_position[heads], longest)
 
     def _penalise(self, active: Tensor) -> None:
         """Add the penalties' gradients, of the sites that take this step."""
@@ -203,6 +216,12 @@ class Training:
                 added = (penalty.of(Moments(*moments.unbind(-1)), self.by_site[axis]) * active).sum()
                 (slopes,) = torch.autograd.grad(added, moments)
             self.tables.gradients[axis].add_tie(Tie(penalty.kept, slopes * self.powers))
+
+
+def _starts(counts: Sequence[int], device: torch.device) -> Tensor:
+    """Where each of several stretches begins."""
+    lengths = torch.tensor(counts, device=device)
+    return lengths.cumsum(0) - lengths
 
 
 def _sizes(ends: Tensor) -> Tensor:

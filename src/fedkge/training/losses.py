@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+import torch
 from torch import Tensor
 
 from fedkge.kernels import contrast
@@ -26,8 +27,13 @@ def logistic(scores: Tensor, temperature: float) -> Tensor:
 
 
 def margin_ranking(scores: Tensor, margin: float) -> Tensor:
-    """Bordes et al. (2013): the mean over negatives of `max(0, margin - s+ + s_j)`."""
-    return (margin - scores[:, :1] + scores[:, 1:]).clamp_min(0).mean(-1)
+    """Bordes et al. (2013): the mean over negatives of `max(0, margin - s+ + s_j)`.
+
+    Of those that are not left out: these have a score of -inf, and add 0 to a mean over all.
+    """
+    negatives = scores[:, 1:]
+    there = (negatives != -torch.inf).sum(-1).clamp_min(1)
+    return (margin - scores[:, :1] + negatives).clamp_min(0).mean(-1) * (negatives.shape[1] / there)
 
 
 LOSSES: Mapping[str, Loss] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
+from math import ceil, inf
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from fedkge.models.tables import LONGEST
 from fedkge.privacy import Privacy, Spending
 from fedkge.randomness import generator
 from fedkge.training.cadence import Cadence, interleaved
+from fedkge.training.capture import Size
 from fedkge.training.clipping import PerTriple, at_once, differentiated
 from fedkge.training.confidential import Sheet, parted, poisson_batches, shuffled_batches
 from fedkge.training.factored import Changes
@@ -101,7 +102,8 @@ class PrivateTraining(Training):
         self.clip = tables.entities.new_tensor([privacy.clip or 0.0])
         expected, most = protection.cadence.expected, len(self.closed.triples)
         self._sizes = [min(most, int(expected + spare * expected**0.5) + 1) for spare in SPARE]
-        self.sheet = Sheet([*self.lazy, *self.noises], self._sizes[-1], tables.device)
+        chunks = 0 if trainer.chunk == 1 else max(1, ceil(expected / trainer.chunk))
+        self.sheet = Sheet([*self.lazy, *self.noises], chunks, self._sizes[-1], tables.device)
         self._closed_steps = self._steps() if privacy.strict and not _formed(trainer, tables) else {}
 
     def _owed(self) -> dict[str, LazyNoise]:
@@ -187,9 +189,9 @@ class PrivateTraining(Training):
         self.sheet.write(self.protection.secret, number, chosen, size)
         step = partial(self._closed_step, factored=factored)
         if self._closed_steps:
-            self._closed_steps[factored](step, size, side)
+            self._closed_steps[factored](step, (size, self.sheet.chunks), side)
         else:
-            step(size, side)
+            step((size, self.sheet.chunks), side)
 
     def _size(self, count: int) -> int:
         """The size of a step on so many triples: padded to one of few sizes where steps are captured."""
@@ -200,10 +202,10 @@ class PrivateTraining(Training):
             self._closed_steps = self._steps()
         return next(size for size in self._sizes if size >= count)
 
-    def _closed_step(self, size: int, side: Side, factored: bool = False) -> None:
+    def _closed_step(self, size: Size, side: Side, factored: bool = False) -> None:
         """One step on the confidential triples of the sheet; strict: no host synchronisation."""
-        placed, key = self.sheet.placed(size), self.sheet.negatives
-        batch = self._owing(self.closed.batch(placed, side, self.trainer.negatives, key))
+        placed, key, starts = self.sheet.placed(size[0]), self.sheet.negatives, self.sheet.starts
+        batch = self._owing(self.closed.batch(placed, side, self.trainer.negatives, key, starts))
         for noise in self.noises.values():
             noise.begin()
         some = at_once(self.tables, batch.index.shape[1])
@@ -241,12 +243,12 @@ class PrivateTraining(Training):
                 touched = torch.cat([piece.touched(noise.gradient) for piece in pieces]).unique()
             noise.add(self.sheet.noise(name), scale, touched)
 
-    def _batch(self, count: int, side: Side) -> Batch:
-        return self._owing(super()._batch(count, side))
+    def _batch(self, size: Size, side: Side) -> Batch:
+        return self._owing(super()._batch(size, side))
 
     def _owing(self, batch: Batch) -> Batch:
         """The same batch, once the rows that it reads have the noise that they are owed."""
-        read = {Axis.ENTITY: [batch.anchor, batch.index.flatten()], Axis.RELATION: [batch.relation]}
+        read = {Axis.ENTITY: [batch.anchor, batch.candidates], Axis.RELATION: [batch.relation]}
         for axis, rows in read.items():
             if str(axis) in self.lazy:
                 self.lazy[str(axis)].settle(joined(rows))
@@ -305,5 +307,6 @@ def _pieces(batch: Batch, some: int) -> Iterator[Batch]:
     """A batch in pieces of at most `some` triples; none of an empty one."""
     for start in range(0, len(batch.anchor), some):
         own = slice(start, start + some)
-        names = ("anchor", "relation", "index", "site", "weight")
-        yield replace(batch, **{name: getattr(batch, name)[own] for name in names})
+        names = ("anchor", "relation", "site", "weight")
+        index = batch.index[own] if isinstance(batch.index, Tensor) else batch.index.some(own)
+        yield replace(batch, index=index, **{name: getattr(batch, name)[own] for name in names})

@@ -95,7 +95,7 @@ class Stepper:
                 pull = dense(gradient)[held.rows]  # before the optimizer clears it
                 optimizer.step(gradient, pace)
                 held.step(pull, active)
-        touched = {Axis.ENTITY: (batch.anchor, batch.index), Axis.RELATION: (batch.relation,)}
+        touched = {Axis.ENTITY: (batch.anchor, batch.candidates), Axis.RELATION: (batch.relation,)}
         for axis in self._constrained:
             if own.by_axis[axis].rows_only:
                 self.tables.constrain_touched_(axis, touched[axis])

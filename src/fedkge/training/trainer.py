@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedkge.errors import ConfigError, suggest
 from fedkge.graphs.graph import Axis
+from fedkge.kernels import Candidates
 from fedkge.models import Side, Tables
 from fedkge.training.losses import LOSSES
 from fedkge.training.optimizers import OPTIMIZERS
@@ -25,9 +26,19 @@ class Batch:
     side: Side
     anchor: Tensor  # int64 [b]
     relation: Tensor  # int64 [b]
-    index: Tensor  # int64 [b, 1 + negatives]
+    index: Candidates  # int64 [b, 1 + negatives], or shared by chunks of the batch
     site: Tensor  # int64 [b]
     weight: Tensor  # [b], sums to 1 over each site
+
+    @property
+    def true(self) -> Tensor:
+        """The entities that are asked for, int64 [b]."""
+        return self.index[:, 0] if isinstance(self.index, Tensor) else self.index.true
+
+    @property
+    def candidates(self) -> Tensor:
+        """All entities that anchors are compared with, int64 [k]; they may repeat."""
+        return self.index.flatten() if isinstance(self.index, Tensor) else self.index.ids()
 
 
 Objective: TypeAlias = Callable[[Tables, Batch], Tensor]  #: the losses [b] of a batch's triples
@@ -72,6 +83,7 @@ class Trainer:
     epochs: int = 3  #: passes over the local triples per round
     batch_size: int = 512
     negatives: int = 256  #: per positive and side
+    chunk: int = 1  #: positives of a site's batch that share their negatives; 1: each has its own
     lr: float = 1e-3
     loss: str = "self-adversarial"  #: or "logistic", "margin"
     temperature: float = 1.0  #: of the self-adversarial weights; 0 is logistic
@@ -86,7 +98,7 @@ class Trainer:
     deterministic: bool = False  #: on a GPU: sums in a fixed order, slower; the CPU always does so
 
     def __post_init__(self) -> None:
-        counts = dict.fromkeys(("epochs", "batch_size", "negatives"), 1)
+        counts = dict.fromkeys(("epochs", "batch_size", "negatives", "chunk"), 1)
         for name, least in {**counts, "temperature": 0, "ranking_margin": 0, "l3": 0}.items():
             if not least <= getattr(self, name) < inf:  # NaN is neither
                 raise ConfigError(f"{name}: expected at least {least}, got {getattr(self, name)}")
@@ -139,7 +151,7 @@ class Trainer:
 
 def _cubes(tables: Tables, batch: Batch) -> Tensor:
     """[b]: of the rows of each triple, the numbers that are trained, cubed and summed."""
-    anchor, true = (tables.rows(Axis.ENTITY, ids) for ids in (batch.anchor, batch.index[:, 0]))
+    anchor, true = (tables.rows(Axis.ENTITY, ids) for ids in (batch.anchor, batch.true))
     relation = tables.model.trained(tables.rows(Axis.RELATION, batch.relation), Axis.RELATION)
     return _cube(anchor) + _cube(relation) + _cube(true)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,8 +11,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedkge.kernels import reference, rounding
-from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Draw, Pace, Similarity
-from fedkge.kernels.cpu import coding, grouping, losses, noise, norms, optimizers, sampling, similarity
+from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Draw, Pace, Shared, Similarity
+from fedkge.kernels.cpu import (
+    coding,
+    grouping,
+    losses,
+    noise,
+    norms,
+    optimizers,
+    sampling,
+    sharing,
+    similarity,
+)
 
 clip_factors = reference.clip_factors
 
@@ -96,6 +107,57 @@ def contrast_rows(
     out = (x.numpy() for x in (loss, scores, d_scores, d_query))
     similarity.contrast_rows(int(kind), _rows(query), rows, _rows(index), *options, *out)
     return loss, scores, d_scores, d_query
+
+
+def left_out(negatives: Tensor, starts: Tensor, draw: Draw) -> Tensor:
+    out = torch.empty(len(draw.site), negatives.shape[1], dtype=torch.bool)
+    where = (negatives, starts, draw.site, draw.first, draw.size, draw.known, draw.lo, draw.hi)
+    sharing.left_out(*(tensor.numpy() for tensor in where), out.numpy())
+    return out
+
+
+def _packed(kind: Similarity, query: Tensor, table: Tensor, shared: Shared) -> tuple[NDArray[Any], ...]:
+    """What kernels of shared negatives begin with: rows, and where and how they are laid out."""
+    q, rows, starts = _rows(query), _rows(table), _rows(shared.starts)
+    placed, queries, packed = sharing.room(int(kind), rows, _rows(shared.negatives), starts)
+    sharing.pack(int(kind), q, rows, _rows(shared.negatives), starts, placed, queries, packed)
+    return q, rows, _rows(shared.true), starts, placed, queries, packed, np.ones(1, rows.dtype)
+
+
+def _shared_scores(
+    kind: Similarity, query: Tensor, table: Tensor, shared: Shared, contrast: tuple[float, float] | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    q, rows, true, *laid = _packed(kind, query, table, shared)
+    scores = torch.empty(shared.shape, dtype=table.dtype)
+    loss, slopes = (
+        torch.empty(size if contrast else [0] * len(size), dtype=table.dtype)
+        for size in (shared.shape[:1], shared.shape)
+    )
+    options = np.array((0, 0) if contrast is None else contrast, rows.dtype)
+    out = (x.numpy() for x in (scores, loss, slopes))
+    sharing.scores(int(kind), q, rows, true, _rows(shared.left_out), *laid, options, *out)
+    return loss, scores, slopes
+
+
+def shared_scores(kind: Similarity, query: Tensor, table: Tensor, shared: Shared) -> Tensor:
+    return _shared_scores(kind, query, table, shared, None)[1]
+
+
+def contrast_shared(
+    kind: Similarity, query: Tensor, table: Tensor, shared: Shared, margin: float, temperature: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _shared_scores(kind, query, table, shared, (margin, temperature))
+
+
+def shared_gradients(
+    kind: Similarity, query: Tensor, table: Tensor, shared: Shared, scores: Tensor, d_scores: Tensor
+) -> tuple[Tensor, Tensor]:
+    d_query = torch.empty(query.shape, dtype=table.dtype)
+    values = torch.empty(len(query) + shared.negatives.numel(), table.shape[1], dtype=table.dtype)
+    laid = _packed(kind, query, table, shared)
+    factors = (_rows(scores), _rows(d_scores))
+    sharing.gradients(int(kind), *laid, *factors, d_query.numpy(), values.numpy())
+    return d_query, values
 
 
 def distil(first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -49,3 +49,4 @@ serial = partial(_cached, fastmath=SUMS)
 parallel = partial(_cached, fastmath=SUMS, parallel=True)
 unfused = partial(_cached, fastmath=SUMS - {"contract"})  # keeps to it wherever it is called
 elementwise = partial(_cached, parallel=True)
+steady = partial(_cached, fastmath=SUMS - {"contract"}, parallel=True)  # `unfused`, on all threads

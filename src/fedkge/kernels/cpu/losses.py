@@ -43,11 +43,32 @@ def contrast_one(s, temperature):  # [1 + n], scalar
     return half * loss
 
 
+@unfused()
+def contrast_some(s, temperature):  # [1 + n], scalar
+    """`contrast_one` of the negatives whose scores are not -inf; the gradient of the others is 0."""
+    some = np.append(s[:1], s[1:][s[1:] != -np.inf])
+    loss = contrast_one(some, temperature)
+    place = 0
+    for j in range(s.shape[0]):
+        if j == 0 or s[j] != -np.inf:
+            s[j] = some[place]
+            place += 1
+        else:
+            s[j] = 0
+    return loss
+
+
 @parallel()
 def contrast(scores, temperature, losses, gradient):  # [b, 1 + n], scalar, [b], [b, 1 + n]
     for i in numba.prange(scores.shape[0]):
         gradient[i] = scores[i]
-        losses[i] = contrast_one(gradient[i], temperature)
+        left_out = False
+        for j in range(1, scores.shape[1]):
+            left_out |= scores[i, j] == -np.inf
+        if left_out:
+            losses[i] = contrast_some(gradient[i], temperature)
+        else:
+            losses[i] = contrast_one(gradient[i], temperature)
 
 
 @elementwise()  # models that agree to the bit teach each other nothing: fused, p - q would not be 0
@@ -71,6 +92,9 @@ def distil(first, second, temperature, to_first, to_second, gradient):  # [b, n]
         each_p, each_q = one / total_p, one / total_q
         taught_a, taught_b = zero, zero
         for j in range(n):
+            if a[j] == -np.inf:  # left out
+                g[j] = zero
+                continue
             p[j] *= each_p
             q[j] *= each_q
             gap = ((b[j] - top_b) - (a[j] - top_a)) * rate + shift  # log q - log p

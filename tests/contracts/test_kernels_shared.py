@@ -1,0 +1,196 @@
+"""Negatives that queries share: every backend scores, contrasts and differentiates them as plain torch does."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedkge.kernels import Backend, Draw, Shared, Similarity, backend, reference
+
+CLOSE = {torch.float64: {"rtol": 1e-9, "atol": 1e-10}, torch.float32: {"rtol": 2e-4, "atol": 3e-5}}
+CASES = [  # lengths of the chunks, negatives, rows of the table, width (odd unless rows are complex)
+    ((1,), 1, 3, 2),
+    ((4,), 3, 9, 6),
+    ((9, 0, 3), 5, 20, 34),
+    ((0, 2, 17, 0), 70, 40, 10),
+    ((130, 7), 33, 50, 66),
+    ((40, 40), 260, 300, 32),
+]
+
+
+@pytest.fixture(scope="module")
+def kernels(device: torch.device) -> Backend:
+    return backend(device)
+
+
+@pytest.fixture(params=[torch.float64, torch.float32], ids=["float64", "float32"])
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    return request.param
+
+
+@pytest.fixture(params=list(Similarity), ids=lambda kind: kind.name.lower())
+def kind(request: pytest.FixtureRequest) -> Similarity:
+    return request.param
+
+
+def make(
+    kind: Similarity, dtype: torch.dtype, case: tuple[tuple[int, ...], int, int, int]
+) -> tuple[Tensor, Tensor, Shared]:
+    """Queries [b, w], a table, and candidates of which a tenth is left out, and all of the first query's."""
+    lengths, n, rows, width = case
+    width -= kind is not Similarity.MODULUS and width % 32 != 0
+    random, b = torch.Generator().manual_seed(n), sum(lengths)
+    query, table = (
+        torch.randn(size, width, generator=random, dtype=torch.float64).to(dtype) for size in (b, rows)
+    )
+    true, negatives = (torch.randint(rows, size, generator=random) for size in ((b,), (len(lengths), n)))
+    left_out = torch.rand(b, n, generator=random) < 0.1
+    left_out[0] = True
+    starts = torch.tensor([0, *lengths]).cumsum(0)
+    return query, table, Shared(true, negatives, starts, left_out, max(lengths))
+
+
+def there(shared: Shared, device: torch.device) -> Shared:
+    names = ("true", "negatives", "starts", "left_out")
+    return Shared(*(getattr(shared, name).to(device) for name in names), shared.longest)
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found.cpu(), expected, **CLOSE[expected.dtype])
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_scores_and_gradients(
+    kernels: Backend, device: torch.device, kind: Similarity, dtype: torch.dtype, case: tuple
+) -> None:
+    query, table, shared = make(kind, dtype, case)
+    here = (query.to(device), table.to(device), there(shared, device))
+    scores = reference.shared_scores(kind, query, table, shared)
+    torch.testing.assert_close(scores, reference.forward(kind, query, table, shared.index()))
+    close(kernels.shared_scores(kind, *here), scores)
+    d_scores = torch.randn(scores.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    expected = reference.shared_gradients(kind, query, table, shared, scores, d_scores)
+    found = kernels.shared_gradients(kind, *here, scores.to(device), d_scores.to(device))
+    for one, right in zip(found, expected, strict=True):
+        close(one, right)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 2.5])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_contrast(
+    kernels: Backend,
+    device: torch.device,
+    kind: Similarity,
+    dtype: torch.dtype,
+    case: tuple,
+    temperature: float,
+) -> None:
+    query, table, shared = make(kind, dtype, case)
+    expected = reference.contrast_shared(kind, query, table, shared, 3.0, temperature)
+    here = (query.to(device), table.to(device), there(shared, device))
+    for one, right in zip(kernels.contrast_shared(kind, *here, 3.0, temperature), expected, strict=True):
+        close(one, right)
+    assert not expected[2][0, 1:].any(), "all negatives of the first query are left out"
+    assert torch.isfinite(expected[0]).all()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.5])
+def test_a_negative_that_is_left_out_is_as_if_it_was_not_there(
+    kernels: Backend, device: torch.device, dtype: torch.dtype, temperature: float
+) -> None:
+    scores = 4 * torch.randn(9, 6, generator=torch.Generator().manual_seed(3)).to(dtype)
+    gone = scores.clone()
+    gone[:, 2::3] = -torch.inf
+    left = [k for k in range(6) if k not in (2, 5)]
+    losses, slopes = kernels.contrast(gone.to(device), temperature)
+    right, right_slopes = reference.contrast(scores[:, left], temperature)
+    close(losses, right)
+    close(slopes[:, left], right_slopes)
+    assert not slopes[:, 2::3].any()
+    taught = kernels.distil(gone.to(device), (2 * gone).to(device), 1.5)
+    for one, expected in zip(
+        taught, reference.distil(scores[:, left], 2 * scores[:, left], 1.5), strict=True
+    ):
+        close(one if one.ndim == 1 else one[:, left], expected)
+    assert not taught[2][:, 2::3].any()
+
+
+@pytest.mark.parametrize("kind", [Similarity.L1, Similarity.L2, Similarity.MODULUS])
+def test_equal_rows_have_no_gradient(kernels: Backend, device: torch.device, kind: Similarity) -> None:
+    table = torch.randn(5, 38, generator=torch.Generator().manual_seed(0)).to(device)
+    query = table[[2, 2, 2]]
+    starts = torch.tensor([0, 3], device=device)
+    shared = Shared(
+        torch.full((3,), 2, device=device),
+        torch.full((1, 7), 2, device=device),
+        starts,
+        torch.zeros(3, 7, dtype=torch.bool, device=device),
+        3,
+    )
+    scores = kernels.shared_scores(kind, query, table, shared)
+    slopes = torch.ones_like(scores)
+    assert scores.abs().max() < 1e-15
+    for found in kernels.shared_gradients(kind, query, table, shared, scores, slopes):
+        assert not found.any()
+
+
+def test_not_a_number_is_a_loss_that_is_none(kernels: Backend, device: torch.device) -> None:
+    query, table, shared = make(Similarity.DOT, torch.float32, CASES[2])
+    table[shared.negatives[0, 1]] = torch.nan
+    here = (query.to(device), table.to(device), there(shared, device))
+    assert kernels.contrast_shared(Similarity.DOT, *here, 0.0, 1.0)[0][1:].isnan().any()
+
+
+def test_who_is_left_out(kernels: Backend, device: torch.device) -> None:
+    """Against sets: queries with no, few, many and only answers, of two sites."""
+    random = torch.Generator().manual_seed(5)
+    size, first = torch.tensor([300, 9]), torch.tensor([0, 300])
+    counts = [0, 3, 60, 250, 299, 300, 4, 9, 8]
+    site = torch.tensor([0] * 6 + [1] * 3)
+    answers = [
+        torch.randperm(int(size[s]), generator=random)[:count].sort().values
+        for s, count in zip(site, counts, strict=True)
+    ]
+    known = torch.cat([a - torch.arange(len(a)) for a in answers])
+    hi = torch.tensor(counts).cumsum(0)
+    lo = hi - torch.tensor(counts)
+    starts = torch.tensor([0, 2, 2, 6, 9])
+    negatives = torch.randint(300, (4, 21), generator=random)
+    negatives[3] = torch.randint(300, 309, (21,), generator=random)
+    draw = Draw(torch.zeros(2, dtype=torch.int64), first, size, known, site, torch.arange(9), lo, hi)
+    chunk = [0, 0, 2, 2, 2, 2, 3, 3, 3]
+    expected = [
+        [
+            len(answers[i]) < size[site[i]] and int(e - first[site[i]]) in answers[i].tolist()
+            for e in negatives[k]
+        ]
+        for i, k in enumerate(chunk)
+    ]
+    assert any(map(any, expected))
+    here = Draw(*(getattr(draw, name).to(device) for name in Draw.__slots__))
+    found = kernels.left_out(negatives.to(device), starts.to(device), here)
+    assert found.dtype == torch.bool
+    assert found.tolist() == expected
+    assert reference.left_out(negatives, starts, draw).tolist() == expected
+
+
+def test_few_negatives_are_searched_in_many_answers(kernels: Backend, device: torch.device) -> None:
+    known = torch.arange(0, 200, 2) - torch.arange(100)
+    zero, one = torch.zeros(3, dtype=torch.int64), torch.ones(1, dtype=torch.int64)
+    draw = Draw(one, 0 * one, 200 * one, known, zero, zero, zero, zero + 100)
+    negatives = torch.tensor([[0, 1, 198, 199]])
+    here = Draw(*(getattr(draw, name).to(device) for name in Draw.__slots__))
+    found = kernels.left_out(negatives.to(device), torch.tensor([0, 3], device=device), here)
+    assert found.tolist() == [[True, False, True, False]] * 3
+
+
+def test_some_of_the_queries() -> None:
+    query, table, shared = make(Similarity.L1, torch.float64, CASES[2])
+    scores = reference.shared_scores(Similarity.L1, query, table, shared)
+    for own in (slice(0, 5), slice(5, 11), slice(10, 12), slice(11, 40)):
+        part = shared.some(own)
+        torch.testing.assert_close(
+            reference.shared_scores(Similarity.L1, query[own], table, part), scores[own]
+        )
+        assert torch.equal(part.left_out, shared.left_out[own])
