@@ -1,4 +1,4 @@
-"""Negatives that queries share: every backend scores, contrasts and differentiates them as plain torch does."""
+"""Negatives that queries share: every backend scores and differentiates them as plain torch does."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedkge.kernels import Backend, Draw, Shared, Similarity, backend, reference
+from fedkge.graphs.graph import Axis
+from fedkge.kernels import Backend, Composed, Draw, Shared, Similarity, backend, reference
+from fedkge.models import MODELS, Side
 
 CLOSE = {torch.float64: {"rtol": 1e-9, "atol": 1e-10}, torch.float32: {"rtol": 2e-4, "atol": 3e-5}}
 CASES = [  # lengths of the chunks, negatives, rows of the table, width (odd unless rows are complex)
@@ -70,8 +72,10 @@ def test_scores_and_gradients(
     torch.testing.assert_close(scores, reference.forward(kind, query, table, shared.index()))
     close(kernels.shared_scores(kind, *here), scores)
     d_scores = torch.randn(scores.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
-    expected = reference.shared_gradients(kind, query, table, shared, scores, d_scores)
-    found = kernels.shared_gradients(kind, *here, scores.to(device), d_scores.to(device))
+    each = torch.rand(len(query), generator=torch.Generator().manual_seed(2)).to(dtype)
+    expected = reference.shared_gradients(kind, query, table, shared, scores, d_scores, each)
+    factors = (scores.to(device), d_scores.to(device), each.to(device))
+    found = kernels.shared_gradients(kind, *here, *factors)
     for one, right in zip(found, expected, strict=True):
         close(one, right)
 
@@ -131,7 +135,7 @@ def test_equal_rows_have_no_gradient(kernels: Backend, device: torch.device, kin
     scores = kernels.shared_scores(kind, query, table, shared)
     slopes = torch.ones_like(scores)
     assert scores.abs().max() < 1e-15
-    for found in kernels.shared_gradients(kind, query, table, shared, scores, slopes):
+    for found in kernels.shared_gradients(kind, query, table, shared, scores, slopes, slopes[:, 0]):
         assert not found.any()
 
 
@@ -194,3 +198,27 @@ def test_some_of_the_queries() -> None:
             reference.shared_scores(Similarity.L1, query[own], table, part), scores[own]
         )
         assert torch.equal(part.left_out, shared.left_out[own])
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if MODELS[name]().composition is not None])
+@pytest.mark.parametrize("side", list(Side))
+def test_queries_are_composed_as_the_model_says(
+    kernels: Backend, device: torch.device, dtype: torch.dtype, name: str, side: Side
+) -> None:
+    model, random = MODELS[name](dim=7), torch.Generator().manual_seed(0)
+    entities, relations = (
+        torch.randn(9, model.width(axis), generator=random, dtype=torch.float64).to(dtype) for axis in Axis
+    )
+    anchor, relation = torch.randint(9, (2, 40), generator=random)
+    leaves = [rows[ids].requires_grad_() for rows, ids in ((entities, anchor), (relations, relation))]
+    query = model.query(*leaves, side)
+    d_query = torch.randn(query.shape, generator=random, dtype=torch.float64).to(dtype)
+    query.backward(d_query)
+    sign = 1.0 if side is Side.TAIL else -1.0
+    here = [x.to(device) for x in (anchor, model.factors(relations), relation)]
+    made = Composed(model.composition, *here, sign, model.scale)
+    close(kernels.compose(entities.to(device), made), query.detach())
+    width = relations.shape[1]
+    found = kernels.decompose(entities.to(device), made, d_query.to(device), width)
+    for one, leaf in zip(found, leaves, strict=True):
+        close(one, leaf.grad)

@@ -1,12 +1,26 @@
 """The one hot operation, three ways: plain torch, numba on the CPU, Triton on the GPU."""
 
-from fedkge.kernels.base import Adam, Candidates, Contribution, Debt, Draw, Pace, Shared, Similarity, Tie
+from fedkge.kernels.base import (
+    Adam,
+    Candidates,
+    Composed,
+    Composition,
+    Contribution,
+    Debt,
+    Draw,
+    Pace,
+    Shared,
+    Similarity,
+    Tie,
+)
 from fedkge.kernels.dispatch import Backend, backend, contrast, distil, similarity
 
 __all__ = [
     "Adam",
     "Backend",
     "Candidates",
+    "Composed",
+    "Composition",
     "Contribution",
     "Debt",
     "Draw",

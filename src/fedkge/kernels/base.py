@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TypeAlias
 
@@ -17,6 +17,27 @@ class Similarity(IntEnum):
     L2 = 1  #: -sqrt(sum (q - e)^2)
     MODULUS = 2  #: -sum |q - e| over complex numbers; rows are [real half | imaginary half]
     DOT = 3  #: sum q e
+
+
+class Composition(IntEnum):
+    """How a query is made of an anchor's row a and a relation's factors f; s is 1 for tails, -1 for heads."""
+
+    TRANSLATE = 0  #: a + s f
+    SCALE = 1  #: a f
+    MULTIPLY = 2  #: a (Re f + i s Im f); rows are [real half | imaginary half]
+    ROTATE = 3  #: the same with f = e^(i phase): the relation's row is the phase, over some scale
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """Queries by the rows that they are made of."""
+
+    kind: Composition
+    anchor: Tensor  # int64 [b], rows of the entity table
+    factors: Tensor  # [k, w] or more columns, which are not read
+    relation: Tensor  # int64 [b], rows of the factors
+    sign: float  #: 1 or -1
+    scale: float = 1.0  #: of a rotation: phases by what relations' rows hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +68,15 @@ class Contribution:
     ids: Tensor  # int64 [m]
     values: Tensor  # [m, w]
     tie: Tie | None = None
+    ahead: Tensor | None = (
+        None  #: [k, w] values of the first k ids, which `values` then lacks: no copy is made
+    )
+
+    def joined(self) -> Contribution:
+        """The same with nothing `ahead`."""
+        if self.ahead is None:
+            return self
+        return replace(self, values=torch.cat((self.ahead, self.values)), ahead=None)
 
 
 @dataclass(frozen=True, slots=True)

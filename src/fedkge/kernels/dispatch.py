@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fedkge.errors import ConfigError, MissingPackage
-from fedkge.kernels.base import Adam, Contribution, Debt, Draw, Pace, Shared, Similarity
+from fedkge.kernels.base import Adam, Composed, Contribution, Debt, Draw, Pace, Shared, Similarity
 
 MODULES = {
     "reference": "fedkge.kernels.reference",
@@ -56,6 +56,11 @@ class Backend(Protocol):
         shared: Shared,
         scores: Tensor,
         d_scores: Tensor,
+        each: Tensor,
+    ) -> tuple[Tensor, Tensor]: ...
+    def compose(self, entities: Tensor, made: Composed) -> Tensor: ...
+    def decompose(
+        self, entities: Tensor, made: Composed, d_query: Tensor, width: int
     ) -> tuple[Tensor, Tensor]: ...
     def contrast_shared(
         self,

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedkge.kernels import rounding, sampling, sharing
+from fedkge.kernels import composing, rounding, sampling, sharing
 from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Debt, Pace, Shared, Similarity, Tie
 from fedkge.kernels.comparing import compare
 
 philox, uniform, add_noise_ = sampling.philox, sampling.uniform, sampling.add_noise_
 order_keys, negatives_ = sampling.order_keys, sampling.negatives_
+compose, decompose = composing.compose, composing.decompose
 left_out, shared_scores, shared_gradients = sharing.left_out, sharing.scores, sharing.gradients
 
 
@@ -169,7 +170,7 @@ def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, pace: Pace, ada
 
 def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
     """Step the touched rows of the active sites alone."""
-    rows, gradient = touched(table, part)
+    rows, gradient = touched(table, part.joined())
     site = torch.searchsorted(pace.ends, rows, right=True)
     for s in pace.active.nonzero()[:, 0].tolist():
         mine = site == s
@@ -207,7 +208,7 @@ def adam_whole_(
     noise: tuple[Tensor, Tensor] | None = None,
 ) -> None:
     """`adam_` of the gradient that `part` stands for; with `noise`, as `noised` has it."""
-    part = part if noise is None else noised(table, part, *noise)
+    part = part.joined() if noise is None else noised(table, part.joined(), *noise)
     gradient = torch.zeros_like(table) if part.tie is None else tied(table, part.tie)
     accumulate_(gradient, table, part)
     adam_(table, gradient, m, v, pace, adam)
@@ -261,7 +262,7 @@ def sgd_touched_(
     touched: Callable[..., tuple[Tensor, Tensor]] = touched,
 ) -> None:
     """Step the touched rows alone: the others have no gradient."""
-    rows, values = touched(table, part)
+    rows, values = touched(table, part.joined())
     table.index_add_(0, rows, values, alpha=-rate)
 
 

@@ -35,9 +35,17 @@ def scores(kind: Similarity, query: Tensor, table: Tensor, shared: Shared) -> Te
 
 
 def gradients(
-    kind: Similarity, query: Tensor, table: Tensor, shared: Shared, scores: Tensor, d_scores: Tensor
+    kind: Similarity,
+    query: Tensor,
+    table: Tensor,
+    shared: Shared,
+    scores: Tensor,
+    d_scores: Tensor,
+    each: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """The gradients of the queries [b, w], and of the rows `shared.ids()` [b + c n, w].
+
+    Those of scores are d_scores [b, 1 + n] times each [b].
 
     A coordinate of L1 in which query and candidate are equal has no gradient; a backend may give it either
     sign, unless all are equal.
@@ -49,6 +57,6 @@ def gradients(
     with torch.enable_grad():
         leaf, rows = query.detach().requires_grad_(), table[shared.ids()].detach().requires_grad_()
         found = compare(kind, leaf[:, None], rows[torch.cat((own, places), 1)])
-        d_query, d_rows = torch.autograd.grad(found, (leaf, rows), d_scores)
+        d_query, d_rows = torch.autograd.grad(found, (leaf, rows), d_scores * each[:, None])
     assert len(d_rows) == b + c * n
     return d_query, d_rows

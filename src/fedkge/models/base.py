@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from fedkge.errors import ConfigError
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import Similarity
+from fedkge.kernels import Composition, Similarity
 from fedkge.kernels.comparing import compare
 from fedkge.registry import Registry
 
@@ -76,6 +76,20 @@ class Model(ABC):
     @abstractmethod
     def query(self, anchor: Tensor, relation: Tensor, side: Side) -> Tensor:
         """`[..., w]`: what a candidate for `side` should look like."""
+
+    @property
+    def composition(self) -> Composition | None:
+        """How `query` is computed, if kernels know it: from an anchor's row and `factors`."""
+        return None
+
+    def factors(self, relations: Tensor) -> Tensor:
+        """What a composition makes queries with, from relation rows `[n, width]`."""
+        return relations
+
+    @property
+    def scale(self) -> float:
+        """Phase of a rotation by what a relation's row holds."""
+        return 1.0
 
     def project(self, rows: Tensor, relation: Tensor) -> Tensor:
         """Entity rows as `relation` sees them; a model that overrides this sets `projects`."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedkge.graphs.graph import Axis
+from fedkge.kernels import Composition
 from fedkge.models.base import MODELS, Bilinear, Side
 
 
@@ -21,6 +22,10 @@ class ComplEx(Bilinear):
     def blocks(self) -> Mapping[Axis, Mapping[str, int]]:
         row = {"real": self.dim, "imaginary": self.dim}
         return {Axis.ENTITY: row, Axis.RELATION: row}
+
+    @property
+    def composition(self) -> Composition:
+        return Composition.MULTIPLY
 
     def query(self, anchor: Tensor, relation: Tensor, side: Side) -> Tensor:
         c, d = relation.chunk(2, -1)

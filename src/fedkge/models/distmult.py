@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from fedkge.kernels import Composition
 from fedkge.models.base import MODELS, Bilinear, Side
 
 
@@ -13,6 +14,10 @@ from fedkge.models.base import MODELS, Bilinear, Side
 @dataclass(frozen=True)
 class DistMult(Bilinear):
     """`sum h r t`; symmetric in h and t."""
+
+    @property
+    def composition(self) -> Composition:
+        return Composition.SCALE
 
     def query(self, anchor: Tensor, relation: Tensor, side: Side) -> Tensor:
         return anchor * relation

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedkge.kernels import Contribution, Shared, Similarity, Tie, backend
+from fedkge.kernels import Composed, Contribution, Shared, Similarity, Tie, backend
 from fedkge.kernels.reference import tied
 
 
@@ -35,10 +35,16 @@ class Gradient:
         return d_query
 
     def add_shared(
-        self, kind: Similarity, query: Tensor, shared: Shared, scores: Tensor, d_scores: Tensor
+        self,
+        kind: Similarity,
+        query: Tensor,
+        shared: Shared,
+        scores: Tensor,
+        d_scores: Tensor,
+        each: Tensor,
     ) -> Tensor:
-        """Add what shared candidates get, and give the gradient of the queries."""
-        factors = (query, self.table, shared, scores, d_scores)
+        """Add what candidates get by slopes d_scores [b, 1 + n] times each [b]; the queries' gradient."""
+        factors = (query, self.table, shared, scores, d_scores, each)
         d_query, values = backend(self.table.device).shared_gradients(kind, *factors)
         self.add_rows(shared.ids(), values)
         return d_query
@@ -64,11 +70,14 @@ class Gradient:
         names = ("query", "index", "scores", "d_scores")
         joined = {name: _cat([getattr(part, name) for part in compared]) for name in names}
         tie, self._tie = self._tie, None
+        rows = [part for part in parts if len(part.ids)] or parts[:1]
+        ahead = rows.pop(0).values if len(rows) > 1 else None
         return Contribution(
             kind=first.kind,
             ids=_cat([part.ids for part in parts]),
-            values=_cat([part.values for part in parts]),
+            values=_cat([part.values for part in rows]),
             tie=tie,
+            ahead=ahead,
             **joined,
         )
 
@@ -103,6 +112,33 @@ class Take(torch.autograd.Function):
         (ids,) = ctx.saved_tensors
         ctx.gradient.add_rows(ids.flatten(), d_rows.reshape(-1, d_rows.shape[-1]))
         return None, None, None, None
+
+
+class Compose(torch.autograd.Function):
+    """Queries from rows; going back, hand the rows' gradients to `Gradient`s."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        trigger: Tensor,
+        table: Tensor,
+        made: Composed,
+        relation: Tensor,
+        gradients: tuple[Gradient, Gradient | None],
+    ) -> Tensor:
+        ctx.table, ctx.made, ctx.relation, ctx.gradients = table, made, relation, gradients
+        return backend(table.device).compose(table, made)
+
+    @staticmethod
+    def backward(ctx: Any, d_query: Tensor) -> tuple[None, ...]:
+        entities, relations = ctx.gradients
+        width = ctx.made.factors.shape[1] if relations is None else relations.table.shape[1]
+        kernels = backend(ctx.table.device)
+        d_anchor, d_relation = kernels.decompose(ctx.table, ctx.made, d_query.contiguous(), width)
+        entities.add_rows(ctx.made.anchor, d_anchor)
+        if relations is not None:
+            relations.add_rows(ctx.relation, d_relation)
+        return None, None, None, None, None
 
 
 class Compare(torch.autograd.Function):
@@ -166,7 +202,8 @@ class CompareShared(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_scores: Tensor) -> tuple[Tensor | None, ...]:
         query, scores = ctx.saved_tensors
-        d_query = ctx.gradient.add_shared(ctx.kind, query.detach(), ctx.shared, scores, d_scores)
+        one = scores.new_ones(len(scores))
+        d_query = ctx.gradient.add_shared(ctx.kind, query.detach(), ctx.shared, scores, d_scores, one)
         return d_query, None, None, None, None
 
 
@@ -193,6 +230,6 @@ class ContrastShared(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_losses: Tensor) -> tuple[Tensor | None, ...]:
         query, scores, d_scores = ctx.saved_tensors
-        weighted = d_scores * d_losses[:, None]
-        d_query = ctx.gradient.add_shared(ctx.kind, query.detach(), ctx.shared, scores, weighted)
+        factors = (query.detach(), ctx.shared, scores, d_scores, d_losses.contiguous())
+        d_query = ctx.gradient.add_shared(ctx.kind, *factors)
         return d_query, None, None, None, None, None, None

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import Similarity
+from fedkge.kernels import Composition, Similarity
 from fedkge.models.base import MODELS, Distance, Side
 from fedkge.models.complex import multiply
 
@@ -32,9 +32,20 @@ class RotatE(Distance):
     def blocks(self) -> Mapping[Axis, Mapping[str, int]]:
         return {Axis.ENTITY: {"real": self.dim, "imaginary": self.dim}, Axis.RELATION: {"phase": self.dim}}
 
+    @property
+    def composition(self) -> Composition:
+        return Composition.ROTATE
+
+    @property
+    def scale(self) -> float:
+        return pi / self.range
+
+    def factors(self, relations: Tensor) -> Tensor:
+        phase = relations * self.scale
+        return torch.cat((phase.cos(), phase.sin()), -1)
+
     def query(self, anchor: Tensor, relation: Tensor, side: Side) -> Tensor:
-        scale = pi / self.range
-        phase = relation * (scale if side is Side.TAIL else -scale)
+        phase = relation * (self.scale if side is Side.TAIL else -self.scale)
         return cast(Tensor, _Rotate.apply(anchor, phase))  # type: ignore[no-untyped-call]
 
 

@@ -12,10 +12,18 @@ from torch.utils.checkpoint import checkpoint
 
 from fedkge import randomness
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import Candidates, backend, contrast, similarity
+from fedkge.kernels import Candidates, Composed, backend, contrast, similarity
 from fedkge.kernels.comparing import compare
 from fedkge.models.base import Model, Side
-from fedkge.models.gradient import Compare, CompareShared, ContrastRows, ContrastShared, Gradient, Take
+from fedkge.models.gradient import (
+    Compare,
+    CompareShared,
+    Compose,
+    ContrastRows,
+    ContrastShared,
+    Gradient,
+    Take,
+)
 
 CHUNK = 1 << 22  #: numbers that projected candidates may take at a time
 LONGEST = 1e9  #: number in a row: products of three, and squares of two, are still finite
@@ -107,8 +115,10 @@ class Tables:
 
         A candidate that is left out has a score of -inf.
         """
-        a, r = self.rows(Axis.ENTITY, anchor), self.rows(Axis.RELATION, relation)
-        query = self.model.query(a, r, side)
+        query = self._composed(anchor, relation, index, side) if self.model.offset is not None else None
+        r = self.relations if query is not None else self.rows(Axis.RELATION, relation)
+        if query is None:
+            query = self.model.query(self.rows(Axis.ENTITY, anchor), r, side)
         if not self.model.projects and Axis.ENTITY in self.gradients and torch.is_grad_enabled():
             arguments = (query, self.entities, index, self.model.similarity, self.gradients[Axis.ENTITY])
             by = Compare if isinstance(index, Tensor) else CompareShared
@@ -129,10 +139,31 @@ class Tables:
         margin, trained = self.model.offset, Axis.ENTITY in self.gradients and torch.is_grad_enabled()
         if margin is None or self.model.projects or not trained:
             return contrast(self.scores(anchor, relation, index, side), temperature)
-        query = self.model.query(self.rows(Axis.ENTITY, anchor), self.rows(Axis.RELATION, relation), side)
+        query = self._composed(anchor, relation, index, side)
+        if query is None:
+            rows = self.rows(Axis.ENTITY, anchor), self.rows(Axis.RELATION, relation)
+            query = self.model.query(*rows, side)
         arguments = (query, self.entities, index, self.model.similarity, margin, temperature)
         by = ContrastRows if isinstance(index, Tensor) else ContrastShared
         return cast(Tensor, by.apply(*arguments, self.gradients[Axis.ENTITY]))  # type: ignore[no-untyped-call]
+
+    def _composed(self, anchor: Tensor, relation: Tensor, index: Candidates, side: Side) -> Tensor | None:
+        """Queries `[b, w]` in one pass over rows, where negatives are shared and the model allows it.
+
+        Elsewhere a step spends its time on negatives.
+        """
+        kind = self.model.composition
+        trained = Axis.ENTITY in self.gradients and torch.is_grad_enabled()
+        if kind is None or isinstance(index, Tensor) or not trained:
+            return None
+        few = len(self.relations) <= len(relation)
+        factors = self.model.factors(self.relations if few else self.relations[relation])
+        places = relation if few else torch.arange(len(relation), device=relation.device)
+        sign = 1.0 if side is Side.TAIL else -1.0
+        made = Composed(kind, anchor, factors, places, sign, self.model.scale)
+        gradients = self.gradients[Axis.ENTITY], self.gradients.get(Axis.RELATION)
+        trigger = torch.empty(0, requires_grad=True)
+        return cast(Tensor, Compose.apply(trigger, self.entities, made, relation, gradients))  # type: ignore[no-untyped-call]
 
     def _projected(self, query: Tensor, relation: Tensor, index: Tensor) -> Tensor:
         """Candidates as each row's relation sees them, some queries at a time, computed again going back.

@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import Similarity
+from fedkge.kernels import Composition, Similarity
 from fedkge.models.base import MODELS, Distance, Side, bordes_uniform, norm_similarity, on_unit_sphere
 
 
@@ -27,6 +27,10 @@ class TransE(Distance):
     @property
     def similarity(self) -> Similarity:
         return norm_similarity(self.norm)
+
+    @property
+    def composition(self) -> Composition:
+        return Composition.TRANSLATE
 
     def query(self, anchor: Tensor, relation: Tensor, side: Side) -> Tensor:
         return anchor + relation if side is Side.TAIL else anchor - relation

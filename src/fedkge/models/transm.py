@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import Similarity
+from fedkge.kernels import Composition, Similarity
 from fedkge.models.base import MODELS, Distance, Side, norm_similarity
 
 
@@ -33,6 +33,10 @@ class TransM(Distance):
     @property
     def blocks(self) -> Mapping[Axis, Mapping[str, int]]:
         return {Axis.ENTITY: {"vector": self.dim}, Axis.RELATION: {"vector": self.dim, "weight": 1}}
+
+    @property
+    def composition(self) -> Composition:
+        return Composition.TRANSLATE
 
     def query(self, anchor: Tensor, relation: Tensor, side: Side) -> Tensor:
         r = self.block(relation, Axis.RELATION, "vector")

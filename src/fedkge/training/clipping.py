@@ -33,10 +33,16 @@ class Caught(Gradient):
         return not self._parts
 
     def add_shared(
-        self, kind: Similarity, query: Tensor, shared: Shared, scores: Tensor, d_scores: Tensor
+        self,
+        kind: Similarity,
+        query: Tensor,
+        shared: Shared,
+        scores: Tensor,
+        d_scores: Tensor,
+        each: Tensor,
     ) -> Tensor:
         """As `Gradient`, but triple by triple: a row's gradient would add up what its chunk gives it."""
-        return self.add_pairs(pairs(kind, query, shared.index(), scores, d_scores.contiguous()))
+        return self.add_pairs(pairs(kind, query, shared.index(), scores, d_scores * each[:, None]))
 
     def squares(self) -> Tensor:
         """The squared norm [b] of each triple's gradient of this table."""

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedkge.kernels import reference, rounding
-from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Draw, Pace, Shared, Similarity
+from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Composed, Contribution, Draw, Pace, Shared, Similarity
 from fedkge.kernels.cpu import (
     coding,
+    composing,
     grouping,
     losses,
     noise,
@@ -78,7 +79,8 @@ def accumulate_(gradient: Tensor, table: Tensor, part: Contribution) -> None:
 
 
 def _factors(table: Tensor, part: Contribution) -> tuple[object, ...]:
-    arrays = map(_rows, (part.scores, part.d_scores, part.values))
+    ahead = part.values[:0] if part.ahead is None else part.ahead
+    arrays = map(_rows, (part.scores, part.d_scores, ahead, part.values))
     return int(part.kind), _rows(part.query), table.detach().numpy(), part.index.shape[1], *arrays
 
 
@@ -150,14 +152,41 @@ def contrast_shared(
 
 
 def shared_gradients(
-    kind: Similarity, query: Tensor, table: Tensor, shared: Shared, scores: Tensor, d_scores: Tensor
+    kind: Similarity,
+    query: Tensor,
+    table: Tensor,
+    shared: Shared,
+    scores: Tensor,
+    d_scores: Tensor,
+    each: Tensor,
 ) -> tuple[Tensor, Tensor]:
     d_query = torch.empty(query.shape, dtype=table.dtype)
     values = torch.empty(len(query) + shared.negatives.numel(), table.shape[1], dtype=table.dtype)
     laid = _packed(kind, query, table, shared)
-    factors = (_rows(scores), _rows(d_scores))
+    factors = map(_rows, (scores, d_scores, each))
     sharing.gradients(int(kind), *laid, *factors, d_query.numpy(), values.numpy())
     return d_query, values
+
+
+def compose(entities: Tensor, made: Composed) -> Tensor:
+    query = torch.empty(len(made.anchor), entities.shape[1], dtype=entities.dtype)
+    composing.compose(*_made(entities, made), query.numpy())
+    return query
+
+
+def decompose(entities: Tensor, made: Composed, d_query: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    d_anchor = torch.empty(d_query.shape, dtype=entities.dtype)
+    d_relation = torch.empty(len(d_query), width, dtype=entities.dtype)
+    scale = _rows(entities).dtype.type(made.scale)
+    out = (d_anchor.numpy(), d_relation.numpy())
+    composing.decompose(*_made(entities, made), scale, _rows(d_query), *out)
+    return d_anchor, d_relation
+
+
+def _made(entities: Tensor, made: Composed) -> tuple[object, ...]:
+    rows = _rows(entities)
+    parts = (rows, _rows(made.anchor), _rows(made.factors), _rows(made.relation))
+    return int(made.kind), *parts, rows.dtype.type(made.sign)
 
 
 def distil(first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -260,7 +289,7 @@ def adam_whole_(
     noise: tuple[Tensor, Tensor] | None = None,
 ) -> None:
     if noise is not None:
-        part = reference.noised(table, part, *noise, add_noise_)
+        part = reference.noised(table, part.joined(), *noise, add_noise_)
     groups = _groups(table, part)
     state = [tensor.detach().numpy() for tensor in (m, v)]
     dtype = state[0].dtype

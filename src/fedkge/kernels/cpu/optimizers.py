@@ -68,6 +68,7 @@ def adam_touched(
     n,
     scores,
     d_scores,
+    ahead,
     values,
     rows,
     starts,
@@ -93,7 +94,9 @@ def adam_touched(
             if not active[s]:
                 continue
             positions = order[starts[k] : starts[k + 1]]
-            row_gradient(kind, query, table[i], n, scores, d_scores, values, positions, g, four, gradient)
+            row_gradient(
+                kind, query, table[i], n, scores, d_scores, ahead, values, positions, g, four, gradient
+            )
             adam_row(table[i], m[i], v[i], gradient, constants, c1[s], c2[s])
 
 
@@ -113,6 +116,7 @@ def adam_whole(
     n,
     scores,
     d_scores,
+    ahead,
     values,
     rows,
     starts,
@@ -139,7 +143,9 @@ def adam_whole(
             pull = nothing
             if k < rows.shape[0] and rows[k] == i:
                 positions = order[starts[k] : starts[k + 1]]
-                row_gradient(kind, query, table[i], n, scores, d_scores, values, positions, g, four, gradient)
+                row_gradient(
+                    kind, query, table[i], n, scores, d_scores, ahead, values, positions, g, four, gradient
+                )
                 pull = gradient
                 k += 1
             elif kept.shape[0] > 0:

@@ -147,7 +147,7 @@ def _scores(kind, found, out):  # [n + padding], [n]
 
 @unfused()
 def _contrast(s, gone, margin, temperature, weight, out):
-    """`losses.contrast_one` of the similarities s [1 + n] of one query, without the negatives that are gone [n].
+    """`losses.contrast_one` of one query's similarities s [1 + n], without negatives that are gone [n].
 
     Leaves their gradient in `out` [1 + n]; `weight` [n] is room.
     """
@@ -181,7 +181,7 @@ def _contrast(s, gone, margin, temperature, weight, out):
 def scores(
     kind, query, table, true, gone, starts, places, queries, packed, ones, options, scores, losses, slopes
 ):
-    """Similarities [b, 1 + n]; unless `losses` is empty, contrast too: its losses [b] and slopes [b, 1 + n]."""
+    """Similarities [b, 1 + n]; unless `losses` is empty, contrast: its losses [b] and slopes [b, 1 + n]."""
     n = scores.shape[1] - 1
     lanes = BYTES // table.itemsize
     blocks, rows = packed.shape[1], packed.shape[2]
@@ -270,9 +270,9 @@ def _tile_gradient(kind, one, arguments):
 
 @steady()
 def gradients(
-    kind, query, table, true, starts, places, queries, packed, ones, scores, d_scores, d_query, values
+    kind, query, table, true, starts, places, queries, packed, ones, scores, d_scores, each, d_query, values
 ):
-    """The gradients of queries [b, w] and of rows [b + c n, w]: the true ones, then each chunk's negatives."""
+    """The gradients of queries [b, w] and of rows [b + c n, w]: the true ones, then the negatives."""
     b, n, w = query.shape[0], scores.shape[1] - 1, table.shape[1]
     lanes, item = BYTES // table.itemsize, table.itemsize
     blocks, rows = packed.shape[1], packed.shape[2]
@@ -289,7 +289,7 @@ def gradients(
             moved[p] = 0
             if i < starts[k + 1]:
                 for j in range(n):
-                    slopes[p, j] = _slope(kind, scores[i, 1 + j], d_scores[i, 1 + j])
+                    slopes[p, j] = _slope(kind, scores[i, 1 + j], d_scores[i, 1 + j] * each[i])
             else:
                 slopes[p] = 0
     for task in numba.prange((starts.shape[0] - 1) * real):
@@ -330,7 +330,8 @@ def gradients(
                     for d in range(span):
                         d_query[i, part * span + d] = moved[p, part * (wide // 2) + d]
                 row = table[true[i]]
-                _true_gradient(kind, query[i], row, scores[i, 0], d_scores[i, 0], d_query[i], values[i])
+                g = d_scores[i, 0] * each[i]
+                _true_gradient(kind, query[i], row, scores[i, 0], g, d_query[i], values[i])
 
 
 @steady()
@@ -340,7 +341,7 @@ def left_out(negatives, starts, site, first, size, known, lo, hi, out):
     mask, one = np.int64((1 << BITS) - 1), np.uint8(1)
     tasks = (out.shape[0] + BLOCK - 1) // BLOCK
     for task in numba.prange(tasks):
-        there, held = np.zeros(1 << BITS, np.uint8), -1
+        there, held = np.zeros(1 << BITS, np.uint8), np.int64(-1)
         for i in range(task * BLOCK, min((task + 1) * BLOCK, out.shape[0])):
             k = np.searchsorted(starts, i, side="right") - 1
             if k != held:

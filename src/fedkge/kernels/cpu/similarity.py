@@ -160,11 +160,11 @@ def contrast_rows(kind, query, table, index, margin, temperature, losses, scores
 
 
 @inline()
-def _row_gradient(kind, query, table_row, n, scores, d_scores, values, positions, g, rows, out):
+def _row_gradient(kind, query, table_row, n, scores, d_scores, ahead, values, positions, g, rows, out):
     """Add to `out` the gradient of one table row from all positions (ascending) that name it.
 
-    A position below b * n is a candidate, one above is a row of `values` added as it is. Similarities are
-    symmetric: to the row, its queries are candidates. `g` and `rows` have place for four.
+    A position below b * n is a candidate, one above a row of `ahead` or `values`, added as it is.
+    Similarities are symmetric: to the row, its queries are candidates. `g` and `rows` have place for four.
     """
     pairs = query.shape[0] * n
     total = positions.shape[0]
@@ -178,20 +178,21 @@ def _row_gradient(kind, query, table_row, n, scores, d_scores, values, positions
             g[k] = _factor(kind, scores[i, j], d_scores[i, j]) if start + k < total else 0
         pull(kind, table_row, query[rows[0]], query[rows[1]], query[rows[2]], query[rows[3]], g, out)
     for position in positions[total:]:
-        extra = values[position - pairs]
+        place = position - pairs
+        extra = ahead[place] if place < ahead.shape[0] else values[place - ahead.shape[0]]
         for d in range(out.shape[0]):
             out[d] += extra[d]
 
 
 @serial()
-def row_gradient(kind, query, table_row, n, scores, d_scores, values, positions, g, rows, out):
+def row_gradient(kind, query, table_row, n, scores, d_scores, ahead, values, positions, g, rows, out):
     """`out` = `_row_gradient`, for callers that are compiled otherwise."""
     out[:] = 0
-    _row_gradient(kind, query, table_row, n, scores, d_scores, values, positions, g, rows, out)
+    _row_gradient(kind, query, table_row, n, scores, d_scores, ahead, values, positions, g, rows, out)
 
 
 @parallel()
-def backward_table(kind, query, table, n, scores, d_scores, values, rows, starts, order, out, dense):
+def backward_table(kind, query, table, n, scores, d_scores, ahead, values, rows, starts, order, out, dense):
     """Gradient rows: added to `out[row]` when dense, else written to `out[k]` for the k-th distinct row.
 
     When dense, `values` are added one after another to what is there, so that it does not matter to their sum
@@ -209,7 +210,9 @@ def backward_table(kind, query, table, n, scores, d_scores, values, rows, starts
             target = out[rows[k] if dense else k]
             if not dense:
                 target[:] = 0
-            _row_gradient(kind, query, row, n, scores, d_scores, values, positions, g, four_rows, target)
+            _row_gradient(
+                kind, query, row, n, scores, d_scores, ahead, values, positions, g, four_rows, target
+            )
 
 
 @parallel()
