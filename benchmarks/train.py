@@ -32,6 +32,7 @@ from fedkge.randomness import name_keys
 from fedkge.training import Corpus, Trainer, Training
 
 BATCH, NEGATIVES, DIM, TURNS = 1024, 256, 256, 7
+CHUNK = 128  #: positives that share negatives
 PYKEENS = {"transe": "TransE", "rotate": "RotatE", "complex": "ComplEx"}
 
 
@@ -40,12 +41,11 @@ def first_tables(name: str, graph: Graph, device: str) -> Tables:
     return Tables.create(MODELS[name](dim=DIM), keys[0], keys[1], 0, device)
 
 
-def ours(name: str, graph: Graph, device: str) -> Callable[[], float]:
+def ours(name: str, graph: Graph, device: str, chunk: int = 1) -> Callable[[], float]:
     """A function that trains some steps (a whole epoch on a GPU) and gives triples per second."""
     tables = first_tables(name, graph, device)
-    training = Training(
-        Trainer(batch_size=BATCH, negatives=NEGATIVES, lr=1e-4), tables, Corpus.of({"2": graph}, 0, device)
-    )
+    trainer = Trainer(batch_size=BATCH, negatives=NEGATIVES, chunk=chunk, lr=1e-4)
+    training = Training(trainer, tables, Corpus.of({"2": graph}, 0, device))
     if device == "cpu":
         training.counts = training.counts[:20]
     training.run(0, 2)  # compiles, and captures

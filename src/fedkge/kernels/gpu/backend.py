@@ -8,16 +8,19 @@ import torch
 from torch import Tensor
 
 from fedkge.kernels import reference
-from fedkge.kernels.base import Adam, Contribution, Debt, Pace, Similarity
+from fedkge.kernels.base import Adam, Composed, Contribution, Debt, Pace, Shared, Similarity
 from fedkge.kernels.gpu import (
+    composing,
     contrasting,
     grouping,
     losses,
     noise,
     norms,
     optimizers,
+    pulling,
     ranking,
     sampling,
+    sharing,
     shelving,
     similarity,
     stepping,
@@ -29,6 +32,7 @@ uniform = sampling.uniform
 squares, clip_factors, add_noise_ = norms.squares, norms.clip_factors, noise.add_noise_
 order_keys = sampling.order_keys
 negatives_ = sampling.negatives_
+left_out = sharing.left_out
 
 
 def _in(tensor: Tensor) -> Tensor:
@@ -100,6 +104,41 @@ def contrast_rows(
     return values, scores, d_scores, d_query
 
 
+def shared_scores(kind: Similarity, query: Tensor, table: Tensor, shared: Shared) -> Tensor:
+    return sharing.scores(kind, _in(query), _in(table), shared, None)[1]
+
+
+def contrast_shared(
+    kind: Similarity, query: Tensor, table: Tensor, shared: Shared, margin: float, temperature: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return sharing.scores(kind, _in(query), _in(table), shared, (margin, temperature))
+
+
+def shared_gradients(
+    kind: Similarity,
+    query: Tensor,
+    table: Tensor,
+    shared: Shared,
+    scores: Tensor,
+    d_scores: Tensor,
+    each: Tensor,
+) -> tuple[Tensor, Tensor]:
+    factors = (_in(scores), _in(d_scores), _in(each))
+    return pulling.gradients(kind, _in(query), _in(table), shared, *factors)
+
+
+def compose(entities: Tensor, made: Composed) -> Tensor:
+    query = entities.new_empty(len(made.anchor), entities.shape[1])
+    composing.compose(query, _in(entities), made)
+    return query
+
+
+def decompose(entities: Tensor, made: Composed, d_query: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    d_anchor, d_relation = torch.empty_like(d_query), d_query.new_zeros(len(d_query), width)
+    composing.decompose(d_anchor, d_relation, _in(entities), made, _in(d_query))
+    return d_anchor, d_relation
+
+
 def distil(first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
     to_first, to_second = first.new_empty(len(first)), first.new_empty(len(first))
     gradient = first.new_empty(first.shape)
@@ -118,6 +157,7 @@ def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, pace: Pace, ada
 
 
 def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
+    part = part.joined()
     groups = Groups.of(part, len(table))
     stepping.adam_touched(_own(table), part, groups, _own(m), _own(v), pace, adam)
 
@@ -132,7 +172,7 @@ def adam_whole_(
     noise: tuple[Tensor, Tensor] | None = None,
 ) -> None:
     drawn = None if noise is None else (_in(noise[0]), _in(noise[1]))
-    stepping.adam_whole(_own(table), part, _own(m), _own(v), pace, adam, noise=drawn)
+    stepping.adam_whole(_own(table), part.joined(), _own(m), _own(v), pace, adam, noise=drawn)
 
 
 def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, pace: Pace, rate: float) -> None:
@@ -144,6 +184,7 @@ def sgd_(table: Tensor, gradient: Tensor, pace: Pace, rate: float) -> None:
 
 
 def sgd_touched_(table: Tensor, part: Contribution, rate: float) -> None:
+    part = part.joined()
     step = replace(part, d_scores=part.d_scores * -rate, values=part.values * -rate)
     groups = Groups.of(step, len(table))
     grouping.add(_own(table), _own(table), step, groups, groups.rows)  # who writes a row alone reads it

@@ -22,7 +22,7 @@ MOST = 16  #: parts that the candidates of a query are dealt out to
 
 
 @triton.jit
-def _similarity(q, q_y, e, e_y, KIND: tl.constexpr):
+def row_similarity(q, q_y, e, e_y, KIND: tl.constexpr):
     """Of a query [1, CHUNK] and rows [BLOCK, CHUNK]: [BLOCK]."""
     if KIND == DOT:
         return tl.sum(q * e, 1)
@@ -47,7 +47,7 @@ def _pull(q, q_y, e, e_y, similarity, g, KIND: tl.constexpr):
 
 
 @triton.jit
-def _rows(table, at, mask, KIND: tl.constexpr, SPAN: tl.constexpr):
+def rows_of(table, at, mask, KIND: tl.constexpr, SPAN: tl.constexpr):
     e = tl.load(table + at, mask=mask, other=0.0)
     if KIND == MODULUS:
         return e, tl.load(table + at + SPAN, mask=mask, other=0.0)
@@ -80,7 +80,7 @@ def _negatives(
     shift, scale = tl.cast(margin, dtype), tl.cast(temperature, dtype)
     d = tl.arange(0, CHUNK)[None, :]
     live = d < SPAN
-    q, q_y = _rows(query, i * WIDTH + d, live, KIND, SPAN)
+    q, q_y = rows_of(query, i * WIDTH + d, live, KIND, SPAN)
     sums = tl.zeros((BLOCK, CHUNK), dtype)
     sums_y = tl.zeros((BLOCK, CHUNK), dtype)
     top = tl.full((1,), float("-inf"), dtype)
@@ -90,8 +90,8 @@ def _negatives(
         j = start + tl.arange(0, BLOCK)
         there = j < end
         at = tl.load(index + i * n + j, mask=there, other=0)[:, None] * WIDTH + d
-        e, e_y = _rows(table, at, there[:, None] & live, KIND, SPAN)
-        s = _similarity(q, q_y, e, e_y, KIND)
+        e, e_y = rows_of(table, at, there[:, None] & live, KIND, SPAN)
+        s = row_similarity(q, q_y, e, e_y, KIND)
         tl.store(similarities + i * n + j, s, mask=there)
         hot = tl.where(there, scale * (s + shift), float("-inf"))
         highest = tl.maximum(top, tl.max(hot, 0))
@@ -135,9 +135,9 @@ def _queries(
     shift = tl.cast(margin, table.dtype.element_ty)
     d = tl.arange(0, CHUNK)[None, :]
     live = d < SPAN
-    q, q_y = _rows(query, i * WIDTH + d, live, KIND, SPAN)
-    e, e_y = _rows(table, tl.load(index + i * n) * WIDTH + d, live, KIND, SPAN)
-    s = _similarity(q, q_y, e, e_y, KIND)
+    q, q_y = rows_of(query, i * WIDTH + d, live, KIND, SPAN)
+    e, e_y = rows_of(table, tl.load(index + i * n) * WIDTH + d, live, KIND, SPAN)
+    s = row_similarity(q, q_y, e, e_y, KIND)
     tl.store(similarities + i * n + tl.arange(0, 1), s)
     _, slope = soften(-s - shift)
     step, step_y = _pull(q, q_y, e, e_y, s, -0.5 * slope, KIND)
@@ -148,7 +148,7 @@ def _queries(
     share = tl.where(total > 0, tl.exp(top - tl.max(top, 0)), 0.0)
     whole = tl.sum(share * total, 0)
     share = (tl.where(whole > 0, 0.5 / whole, 0.0) * share)[:, None]
-    sums, sums_y = _rows(pulled, place[:, None] * WIDTH + d, (k < parts)[:, None] & live, KIND, SPAN)
+    sums, sums_y = rows_of(pulled, place[:, None] * WIDTH + d, (k < parts)[:, None] & live, KIND, SPAN)
     tl.store(d_query + i * WIDTH + d, step + tl.sum(share * sums, 0)[None, :], mask=live)
     if KIND == MODULUS:
         tl.store(d_query + i * WIDTH + SPAN + d, step_y + tl.sum(share * sums_y, 0)[None, :], mask=live)

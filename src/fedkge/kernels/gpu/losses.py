@@ -27,20 +27,20 @@ def _contrast(losses, gradient, scores, temperature: tl.float64, n, BLOCK: tl.co
     top = tl.full((BLOCK,), float("-inf"), dtype)
     for start in range(0, n, BLOCK):
         j = start + tl.arange(0, BLOCK)
-        hot = scale * tl.load(negatives + j, mask=j < n, other=0.0)
-        top = tl.maximum(top, tl.where(j < n, hot, float("-inf")))
+        s = tl.load(negatives + j, mask=j < n, other=float("-inf"))
+        top = tl.maximum(top, tl.where(s != float("-inf"), scale * s, float("-inf")))
     highest = tl.max(top, 0)
     total = tl.zeros((BLOCK,), dtype)
     for start in range(0, n, BLOCK):
         j = start + tl.arange(0, BLOCK)
-        weight = tl.exp(scale * tl.load(negatives + j, mask=j < n, other=0.0) - highest)
-        total += tl.where(j < n, weight, 0.0)
+        s = tl.load(negatives + j, mask=j < n, other=float("-inf"))  # what is left out is -inf
+        total += tl.where(s != float("-inf"), tl.exp(scale * s - highest), 0.0)
     sum_of_weights = tl.sum(total, 0)
     loss = tl.zeros((BLOCK,), dtype)
     for start in range(0, n, BLOCK):
         j = start + tl.arange(0, BLOCK)
-        s = tl.load(negatives + j, mask=j < n, other=0.0)
-        weight = tl.where(j < n, tl.exp(scale * s - highest) / sum_of_weights, 0.0)
+        s = tl.load(negatives + j, mask=j < n, other=float("-inf"))
+        weight = tl.where(s != float("-inf"), tl.exp(scale * s - highest) / sum_of_weights, 0.0)
         value, slope = soften(s)
         loss += weight * value
         tl.store(d_negatives + j, 0.5 * weight * slope, mask=j < n)
@@ -86,7 +86,7 @@ def _distil(to_first, to_second, gradient, first, second, temperature: tl.float6
         y = (tl.load(b + j, mask=j < n, other=0.0) - top_b) * scale
         p = tl.where(j < n, tl.exp(x) / total_p, 0.0)
         q = tl.where(j < n, tl.exp(y) / total_q, 0.0)
-        gap = y - x + shift  # log q - log p
+        gap = tl.where(x != float("-inf"), y - x + shift, 0.0)  # log q - log p; -inf is left out
         taught_a += q * gap
         taught_b -= p * gap
         tl.store(g + j, (p - q) * scale, mask=j < n)
