@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import Backend, Composed, Draw, Shared, Similarity, backend, reference
+from fedkge.kernels import Backend, Composed, Dealt, Deck, Draw, Shared, Similarity, backend, reference
 from fedkge.models import MODELS, Side
 
 CLOSE = {torch.float64: {"rtol": 1e-9, "atol": 1e-10}, torch.float32: {"rtol": 2e-4, "atol": 3e-5}}
@@ -68,14 +68,15 @@ def test_scores_and_gradients(
 ) -> None:
     query, table, shared = make(kind, dtype, case)
     here = (query.to(device), table.to(device), there(shared, device))
-    scores = reference.shared_scores(kind, query, table, shared)
+    scores, _ = reference.shared_scores(kind, query, table, shared)
     torch.testing.assert_close(scores, reference.forward(kind, query, table, shared.index()))
-    close(kernels.shared_scores(kind, *here), scores)
+    found_scores, laid = kernels.shared_scores(kind, *here)
+    close(found_scores, scores)
     d_scores = torch.randn(scores.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
     each = torch.rand(len(query), generator=torch.Generator().manual_seed(2)).to(dtype)
-    expected = reference.shared_gradients(kind, query, table, shared, scores, d_scores, each)
+    expected = reference.shared_gradients(kind, query, table, shared, (), scores, d_scores, each)
     factors = (scores.to(device), d_scores.to(device), each.to(device))
-    found = kernels.shared_gradients(kind, *here, *factors)
+    found = kernels.shared_gradients(kind, *here, laid, *factors)
     for one, right in zip(found, expected, strict=True):
         close(one, right)
 
@@ -91,9 +92,10 @@ def test_contrast(
     temperature: float,
 ) -> None:
     query, table, shared = make(kind, dtype, case)
-    expected = reference.contrast_shared(kind, query, table, shared, 3.0, temperature)
+    *expected, _ = reference.contrast_shared(kind, query, table, shared, 3.0, temperature)
     here = (query.to(device), table.to(device), there(shared, device))
-    for one, right in zip(kernels.contrast_shared(kind, *here, 3.0, temperature), expected, strict=True):
+    *found, _ = kernels.contrast_shared(kind, *here, 3.0, temperature)
+    for one, right in zip(found, expected, strict=True):
         close(one, right)
     assert not expected[2][0, 1:].any(), "all negatives of the first query are left out"
     assert torch.isfinite(expected[0]).all()
@@ -132,10 +134,10 @@ def test_equal_rows_have_no_gradient(kernels: Backend, device: torch.device, kin
         torch.zeros(3, 7, dtype=torch.bool, device=device),
         3,
     )
-    scores = kernels.shared_scores(kind, query, table, shared)
+    scores, laid = kernels.shared_scores(kind, query, table, shared)
     slopes = torch.ones_like(scores)
     assert scores.abs().max() < 1e-15
-    for found in kernels.shared_gradients(kind, query, table, shared, scores, slopes, slopes[:, 0]):
+    for found in kernels.shared_gradients(kind, query, table, shared, laid, scores, slopes, slopes[:, 0]):
         assert not found.any()
 
 
@@ -191,11 +193,11 @@ def test_few_negatives_are_searched_in_many_answers(kernels: Backend, device: to
 
 def test_some_of_the_queries() -> None:
     query, table, shared = make(Similarity.L1, torch.float64, CASES[2])
-    scores = reference.shared_scores(Similarity.L1, query, table, shared)
+    scores, _ = reference.shared_scores(Similarity.L1, query, table, shared)
     for own in (slice(0, 5), slice(5, 11), slice(10, 12), slice(11, 40)):
         part = shared.some(own)
         torch.testing.assert_close(
-            reference.shared_scores(Similarity.L1, query[own], table, part), scores[own]
+            reference.shared_scores(Similarity.L1, query[own], table, part)[0], scores[own]
         )
         assert torch.equal(part.left_out, shared.left_out[own])
 
@@ -222,3 +224,29 @@ def test_queries_are_composed_as_the_model_says(
     found = kernels.decompose(entities.to(device), made, d_query.to(device), width)
     for one, leaf in zip(found, leaves, strict=True):
         close(one, leaf.grad)
+
+
+def test_a_batch_is_dealt_as_the_deck_says(kernels: Backend, device: torch.device) -> None:
+    random = torch.Generator().manual_seed(4)
+    slots, batches = 300, (180, 120)
+    deck = Deck(
+        torch.tensor([0, 180]),
+        torch.randint(5, (slots,), generator=random),
+        torch.randint(99, (slots,), generator=random),
+        torch.rand(slots, generator=random),
+        torch.tensor([0, 100, 150, 180, 220]),
+        torch.tensor([0, 3]),
+    )
+    order, triples = torch.randperm(slots, generator=random), torch.randint(50, (slots, 3), generator=random)
+    lo = torch.randint(9, (slots,), generator=random)
+    here = Deck(*(getattr(deck, name).to(device) for name in Deck.__slots__))
+    for step in range(4):
+        clock, size = torch.tensor([step, 7]), (batches[step // 2], (3, 2)[step // 2])
+        expected = reference.deal(deck, order, triples, (lo, lo + 2), clock, 2, size)
+        there = [x.to(device) for x in (order, triples, lo, lo + 2, clock)]
+        found = kernels.deal(here, *there[:2], (there[2], there[3]), there[4], 2, size)
+        for name in Dealt.__slots__:
+            assert torch.equal(getattr(found, name).cpu(), getattr(expected, name)), name
+    assert expected.starts.tolist() == [0, 40, 120]
+    assert torch.equal(expected.head, triples[order[180:], 0])
+    assert torch.equal(expected.chunk_site, deck.site[[180, 220]])

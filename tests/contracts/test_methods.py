@@ -35,6 +35,7 @@ HARD = {  # everything at once: some sites, some late, some lost, coded with mem
     "rounds": 8,
 }
 FEWER = {
+    "trainer": {"chunk": 6},
     "select": {"name": "topk", "p": 0.5, "s": 2},
     "codec": {"name": "int4", "delta": True},
     "evaluate": {"keep": "each"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedkge.graphs.graph import Axis
+from fedkge.kernels import Shared
 from fedkge.kernels.reference import cut
 from fedkge.methods.fedkd import FedKD
 from fedkge.methods.fedlu import FedLU
@@ -36,6 +38,20 @@ def trained(tables: Tables) -> Tables:
     return tables
 
 
+def shared(batch: Batch) -> Batch:
+    """The same with candidates that four share; one of each is left out."""
+    negatives, starts = batch.index[::4, 1:].contiguous(), torch.tensor([0, 4, 8, 9])
+    left_out = torch.zeros_like(batch.index[:, 1:], dtype=torch.bool)
+    left_out[:, 2] = True
+    return replace(batch, index=Shared(batch.true, negatives, starts, left_out, 4))
+
+
+def _one(batch: Batch, i: int) -> Batch:
+    own, names = slice(i, i + 1), ("anchor", "relation", "site", "weight")
+    index = batch.index[own] if isinstance(batch.index, Tensor) else batch.index.some(own)
+    return replace(batch, index=index, **{name: getattr(batch, name)[own] for name in names})
+
+
 def batch_of(side: Side, b: int = 9, n: int = 8, seed: int = 1) -> Batch:
     """Some candidates repeat, and some are the anchor."""
     random = torch.Generator().manual_seed(seed)
@@ -52,9 +68,7 @@ def one_by_one(tables: Tables, batch: Batch, losses: Callable[[Tables, Batch], T
         leaves = tables.to("cpu")
         leaves.gradients = {}
         every = [table.requires_grad_() for _, table in leaves.named().values()]
-        names = ("anchor", "relation", "index", "site", "weight")
-        own = Batch(batch.side, *(getattr(batch, name)[i : i + 1] for name in names))
-        gradients = torch.autograd.grad(losses(leaves, own).sum(), every, allow_unused=True)
+        gradients = torch.autograd.grad(losses(leaves, _one(batch, i)).sum(), every, allow_unused=True)
         found.append([torch.zeros_like(t) if g is None else g for g, t in zip(gradients, every, strict=True)])
     return found
 
@@ -70,10 +84,12 @@ def plainly(trainer: Trainer, tables: Tables, batch: Batch) -> Tensor:
 @pytest.mark.parametrize(("loss", "l3"), [("self-adversarial", 0.0), ("margin", 0.0), ("logistic", 0.1)])
 @pytest.mark.parametrize("side", Side)
 @pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize("shares", [False, True])
 def test_norms_and_cut_sums_equal_those_of_gradients_one_by_one(
-    name: str, side: Side, loss: str, l3: float
+    name: str, side: Side, loss: str, l3: float, shares: bool
 ) -> None:
     trainer, tables, batch = Trainer(loss=loss, l3=l3), trained(tables_of(name)), batch_of(side)
+    batch = shared(batch) if shares else batch
     expected = one_by_one(tables, batch, trainer.regularised(partial(plainly, trainer)))
     norms = torch.stack([norm(gradients) for gradients in expected])
     triples = differentiated(tables, trainer.regularised(trainer.objective), batch)
@@ -87,18 +103,19 @@ def test_norms_and_cut_sums_equal_those_of_gradients_one_by_one(
         assert torch.allclose(tables.gradients[axis].dense, total, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_two_tables_are_cut_jointly(shared: bool) -> None:
-    method = FedLU() if shared else FedKD(small=4)
+@pytest.mark.parametrize("one_relation_table", [True, False])
+@pytest.mark.parametrize("shares", [False, True])
+def test_two_tables_are_cut_jointly(one_relation_table: bool, shares: bool) -> None:
+    method = FedLU() if one_relation_table else FedKD(small=4)
     tables = tables_of("transe")
-    tables.second = tables_of("transe", seed=2, dim=6 if shared else 4)
-    if shared:
+    tables.second = tables_of("transe", seed=2, dim=6 if one_relation_table else 4)
+    if one_relation_table:
         tables.second.relations = tables.relations
     trained(tables)
-    if shared:
+    if one_relation_table:
         tables.second.gradients[Axis.RELATION] = tables.gradients[Axis.RELATION]
     objective = partial(method.objective, Trainer(), dials={})
-    batch = batch_of(Side.TAIL)
+    batch = shared(batch_of(Side.TAIL)) if shares else batch_of(Side.TAIL)
     expected = one_by_one(tables, batch, objective)
     norms = torch.stack([norm(gradients) for gradients in expected])
     assert torch.allclose(differentiated(tables, objective, batch).norms(), norms, rtol=1e-9)

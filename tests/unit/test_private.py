@@ -75,17 +75,20 @@ class _Recorded:
         return getattr(self._closed, name)
 
 
+@pytest.mark.parametrize("chunk", [1, 5])
 @pytest.mark.parametrize("name", ["transe", "rotate", "distmult", "rescal", "transm", "transh"])
-def test_one_triple_moves_the_sum_by_at_most_the_clipping_norm(name: str) -> None:
-    trainer = Trainer(batch_size=16, negatives=6, loss="self-adversarial")
+def test_one_triple_moves_the_sum_by_at_most_the_clipping_norm(name: str, chunk: int) -> None:
+    trainer = Trainer(batch_size=16, negatives=6, loss="self-adversarial", chunk=chunk)
     clip = 0.3
     training = private(trainer, GRAPH, MARKS, model=MODELS[name](dim=6))
     for table in (training.tables.entities, training.tables.relations):
         table.mul_(3)  # so that norms are large
-    training.sheet.negatives.fill_(99)
+    sheet = training.sheet
 
     def summed(places: list[int], side: Side) -> torch.Tensor:
-        batch = training.closed.batch(torch.tensor(places), side, trainer.negatives, training.sheet.negatives)
+        sheet.write(Secret(b"s" * 32), 99, np.array(places), len(places))
+        placed, key = sheet.placed(len(places)), sheet.negatives
+        batch = training.closed.batch(placed, side, trainer.negatives, key, sheet.starts)
         for noise in training.noises.values():
             noise.begin()
         triples = differentiated(training.tables, training.objective, batch)
@@ -220,13 +223,17 @@ class _Padded:
     def __init__(self) -> None:
         self.sizes: Counter[int] = Counter()
 
-    def __call__(self, step: Callable[[int, Side], None], size: int, side: Side) -> None:
-        self.sizes[size] += 1
+    def __call__(
+        self, step: Callable[[tuple[int, int], Side], None], size: tuple[int, int], side: Side
+    ) -> None:
+        self.sizes[size[0]] += 1
         step(size, side)
 
 
-def test_padding_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = private(TRAINER, GRAPH, MARKS)
+@pytest.mark.parametrize("chunk", [1, 5])
+def test_padding_counts_nothing(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = replace(TRAINER, chunk=chunk)
+    plain = private(trainer, GRAPH, MARKS)
     expected = plain.run(0, 3)
     made: list[_Padded] = []
 
@@ -235,7 +242,7 @@ def test_padding_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         return dict.fromkeys((False, True), made[-1])
 
     monkeypatch.setattr(PrivateTraining, "_steps", steps)
-    padded = private(TRAINER, GRAPH, MARKS)
+    padded = private(trainer, GRAPH, MARKS)
     padded._captured = {}
     assert torch.allclose(padded.run(0, 3), expected, rtol=1e-5)
     for axis in Axis:
@@ -248,7 +255,7 @@ def test_padding_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_sheet_is_what_the_secret_says() -> None:
-    secret, sheet = Secret(b"s" * 32), Sheet(["entity", "relation"], 5, torch.device("cpu"))
+    secret, sheet = Secret(b"s" * 32), Sheet(["entity", "relation"], 0, 5, torch.device("cpu"))
     sheet.write(secret, 7, np.array([4, 2]), 5)
     assert int(sheet.there) == 2
     assert sheet.placed(5).tolist() == [4, 2, 0, 0, 0]
@@ -256,6 +263,14 @@ def test_a_sheet_is_what_the_secret_says() -> None:
     for purpose, found in names.items():
         assert found.shape == (1,)
         assert int(found) % 2**64 == secret.key(7, *purpose)
+
+
+def test_a_sheet_deals_triples_out_to_chunks_by_their_places() -> None:
+    sheet = Sheet(["entity"], 3, 9, torch.device("cpu"))
+    sheet.write(Secret(b"s" * 32), 7, np.array([8, 2, 0, 3, 11]), 9)
+    assert sheet.placed(9).tolist() == [0, 3, 8, 2, 11, 0, 0, 0, 0]
+    assert sheet.starts.tolist() == [0, 2, 2, 9], "padding is in the last"
+    assert int(sheet.there) == 5
 
 
 # Samples and negatives
@@ -295,6 +310,21 @@ def test_negatives_of_a_confidential_triple_do_not_depend_on_others() -> None:
     training.sheet.negatives.fill_(1)
     other = training.closed.batch(torch.tensor([4, 2]), Side.TAIL, 4, training.sheet.negatives)
     assert not torch.equal(other.index, some.index)
+
+
+def test_shared_negatives_of_a_confidential_triple_do_not_depend_on_others() -> None:
+    training = private(replace(TRAINER, chunk=5), GRAPH, MARKS)
+    sheet, drawn = training.sheet, []
+    assert sheet.chunks == 4
+    for places in ([0, 1, 2, 3, 4, 9, 13, 16], [9, 4, 2], [4]):
+        sheet.write(Secret(b"s" * 32), 1, np.array(places), len(places))
+        placed = sheet.placed(len(places))
+        batch = training.closed.batch(placed, Side.TAIL, 4, sheet.negatives, sheet.starts)
+        assert not batch.index.left_out.any(), "strict: nothing is known"
+        drawn.append(dict(zip(placed.tolist(), batch.index.index().tolist(), strict=True)))
+    for some in drawn[1:]:
+        assert all(drawn[0][place] == index for place, index in some.items())
+    assert drawn[0][0][1:] == drawn[0][4][1:] == drawn[0][16][1:] != drawn[0][1][1:]
 
 
 @pytest.mark.parametrize("privacy", [STRICT, PAPER])

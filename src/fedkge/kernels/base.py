@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -124,6 +124,7 @@ class Shared:
         return scores.masked_fill(torch.cat((none, self.left_out), 1), -torch.inf)
 
 
+Laid: TypeAlias = tuple[Any, ...]  #: how a backend laid rows out for scores, for it to use again
 Candidates: TypeAlias = Tensor | Shared  #: int64 [b, 1 + n] where each query has its own, the true one first
 
 
@@ -166,6 +167,36 @@ class Draw:
     position: Tensor  # int64 [b]
     lo: Tensor  # int64 [b]
     hi: Tensor  # int64 [b]
+
+
+@dataclass(frozen=True, slots=True)
+class Deck:
+    """Where triples stand in an epoch: in slots, batch by batch, and in chunks that share negatives."""
+
+    starts: Tensor  # int64 [batches], first slots
+    site: Tensor  # int64 [slots]
+    position: Tensor  # int64 [slots], in the site's own batch
+    share: Tensor  # [slots], one over the site's triples in the batch
+    heads: Tensor  # int64, the slots that chunks begin with
+    first_heads: Tensor  # int64 [batches], of them each batch's first
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """One batch of a deck."""
+
+    triple: Tensor  # int64 [b], their numbers
+    head: Tensor  # int64 [b]
+    relation: Tensor  # int64 [b]
+    tail: Tensor  # int64 [b]
+    lo: Tensor  # int64 [b], where known answers begin
+    hi: Tensor  # int64 [b]
+    site: Tensor  # int64 [b]
+    position: Tensor  # int64 [b]
+    share: Tensor  # [b]
+    starts: Tensor  # int64 [c + 1], where chunks begin in the batch
+    chunk_site: Tensor  # int64 [c]
+    chunk_position: Tensor  # int64 [c]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,19 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fedkge.errors import ConfigError, MissingPackage
-from fedkge.kernels.base import Adam, Composed, Contribution, Debt, Draw, Pace, Shared, Similarity
+from fedkge.kernels.base import (
+    Adam,
+    Composed,
+    Contribution,
+    Dealt,
+    Debt,
+    Deck,
+    Draw,
+    Laid,
+    Pace,
+    Shared,
+    Similarity,
+)
 
 MODULES = {
     "reference": "fedkge.kernels.reference",
@@ -47,13 +59,16 @@ class Backend(Protocol):
         temperature: float,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
     def left_out(self, negatives: Tensor, starts: Tensor, draw: Draw) -> Tensor: ...
-    def shared_scores(self, kind: Similarity, query: Tensor, table: Tensor, shared: Shared) -> Tensor: ...
+    def shared_scores(
+        self, kind: Similarity, query: Tensor, table: Tensor, shared: Shared
+    ) -> tuple[Tensor, Laid]: ...
     def shared_gradients(
         self,
         kind: Similarity,
         query: Tensor,
         table: Tensor,
         shared: Shared,
+        laid: Laid,
         scores: Tensor,
         d_scores: Tensor,
         each: Tensor,
@@ -70,12 +85,22 @@ class Backend(Protocol):
         shared: Shared,
         margin: float,
         temperature: float,
-    ) -> tuple[Tensor, Tensor, Tensor]: ...
+    ) -> tuple[Tensor, Tensor, Tensor, Laid]: ...
     def distil(self, first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]: ...
     def uniform(self, key: int, keys: Tensor, width: int, dtype: torch.dtype) -> Tensor: ...
     def add_noise_(self, out: Tensor, key: Tensor, rows: Tensor, scale: Tensor) -> None: ...
     def settle_(self, table: Tensor, debt: Debt, rows: Tensor | None = None) -> None: ...
     def order_keys(self, keys: Tensor, site: Tensor, local: Tensor, clock: tuple[int, int]) -> Tensor: ...
+    def deal(
+        self,
+        deck: Deck,
+        order: Tensor,
+        triples: Tensor,
+        answers: tuple[Tensor, Tensor],
+        clock: Tensor,
+        visits: int,
+        size: tuple[int, int],
+    ) -> Dealt: ...
     def negatives_(self, index: Tensor, draw: Draw, clock: Tensor) -> None: ...
     def moments(self, table: Tensor, kept: Tensor) -> Tensor: ...
     def adam_(

@@ -13,11 +13,21 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedkge.kernels import composing, rounding, sampling, sharing
-from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Debt, Pace, Shared, Similarity, Tie
+from fedkge.kernels.base import (
+    ADAGRAD_EPSILON,
+    Adam,
+    Contribution,
+    Debt,
+    Laid,
+    Pace,
+    Shared,
+    Similarity,
+    Tie,
+)
 from fedkge.kernels.comparing import compare
 
 philox, uniform, add_noise_ = sampling.philox, sampling.uniform, sampling.add_noise_
-order_keys, negatives_ = sampling.order_keys, sampling.negatives_
+order_keys, deal, negatives_ = sampling.order_keys, sampling.deal, sampling.negatives_
 compose, decompose = composing.compose, composing.decompose
 left_out, shared_scores, shared_gradients = sharing.left_out, sharing.scores, sharing.gradients
 
@@ -131,12 +141,12 @@ def contrast_rows(
 
 def contrast_shared(
     kind: Similarity, query: Tensor, table: Tensor, shared: Shared, margin: float, temperature: float
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Laid]:
     """`contrast` of margin + similarity, without what is left out: losses [b], similarities [b, 1 + n], and
     the losses' gradients by similarities [b, 1 + n]."""
-    scores = shared_scores(kind, query, table, shared)
+    scores, laid = shared_scores(kind, query, table, shared)
     losses, d_scores = contrast(shared.masked(scores + margin), temperature)
-    return losses, scores, d_scores
+    return losses, scores, d_scores, laid
 
 
 def distil(first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:

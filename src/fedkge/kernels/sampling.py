@@ -10,7 +10,7 @@ from math import pi
 import torch
 from torch import Tensor
 
-from fedkge.kernels.base import Draw
+from fedkge.kernels.base import Dealt, Deck, Draw
 from fedkge.randomness import MULTIPLIERS, ROUNDS, WEYL
 
 LOW = 0xFFFFFFFF
@@ -72,6 +72,42 @@ def order_keys(keys: Tensor, site: Tensor, local: Tensor, clock: tuple[int, int]
     zero = torch.zeros_like(local)
     b0, b1, _, _ = philox(keys[site], (local, zero, zero + clock[0], zero + clock[1]))
     return (site << 48) | ((b1 & 0xFFFF) << 32) | b0
+
+
+def deal(
+    deck: Deck,
+    order: Tensor,
+    triples: Tensor,
+    answers: tuple[Tensor, Tensor],
+    clock: Tensor,
+    visits: int,
+    size: tuple[int, int],
+) -> Dealt:
+    """The batch of number clock[0] // visits: so many triples and chunks of them (`size`).
+
+    order [slots] has the number of each slot's triple; triple i's known answers are from answers[0][i] to
+    answers[1][i].
+    """
+    number = clock[:1] // visits
+    slots = deck.starts[number] + torch.arange(size[0], device=clock.device)
+    heads = deck.heads[deck.first_heads[number] + torch.arange(size[1], device=clock.device)]
+    triple, (lo, hi) = order[slots], answers
+    h, r, t = triples[triple].unbind(-1)
+    starts = torch.cat((heads - deck.starts[number], torch.full_like(number, size[0])))
+    return Dealt(
+        triple,
+        h,
+        r,
+        t,
+        lo[triple],
+        hi[triple],
+        deck.site[slots],
+        deck.position[slots],
+        deck.share[slots],
+        starts,
+        deck.site[heads],
+        deck.position[heads],
+    )
 
 
 def negatives_(index: Tensor, draw: Draw, clock: Tensor) -> None:

@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from fedkge.kernels.base import Draw, Shared, Similarity
+from fedkge.kernels.base import Draw, Laid, Shared, Similarity
 from fedkge.kernels.comparing import compare
 
 
@@ -29,9 +29,9 @@ def left_out(negatives: Tensor, starts: Tensor, draw: Draw) -> Tensor:
     return out
 
 
-def scores(kind: Similarity, query: Tensor, table: Tensor, shared: Shared) -> Tensor:
+def scores(kind: Similarity, query: Tensor, table: Tensor, shared: Shared) -> tuple[Tensor, Laid]:
     """Similarities [b, 1 + n] of each query with its candidates, those that are left out too."""
-    return compare(kind, query[:, None], table[shared.index()])
+    return compare(kind, query[:, None], table[shared.index()]), ()
 
 
 def gradients(
@@ -39,6 +39,7 @@ def gradients(
     query: Tensor,
     table: Tensor,
     shared: Shared,
+    laid: Laid,
     scores: Tensor,
     d_scores: Tensor,
     each: Tensor,

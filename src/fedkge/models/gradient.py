@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedkge.kernels import Composed, Contribution, Shared, Similarity, Tie, backend
+from fedkge.kernels import Composed, Contribution, Laid, Shared, Similarity, Tie, backend
 from fedkge.kernels.reference import tied
 
 
@@ -39,12 +39,13 @@ class Gradient:
         kind: Similarity,
         query: Tensor,
         shared: Shared,
+        laid: Laid,
         scores: Tensor,
         d_scores: Tensor,
         each: Tensor,
     ) -> Tensor:
         """Add what candidates get by slopes d_scores [b, 1 + n] times each [b]; the queries' gradient."""
-        factors = (query, self.table, shared, scores, d_scores, each)
+        factors = (query, self.table, shared, laid, scores, d_scores, each)
         d_query, values = backend(self.table.device).shared_gradients(kind, *factors)
         self.add_rows(shared.ids(), values)
         return d_query
@@ -194,16 +195,17 @@ class CompareShared(torch.autograd.Function):
     def forward(
         ctx: Any, query: Tensor, table: Tensor, shared: Shared, kind: Similarity, gradient: Gradient
     ) -> Tensor:
-        scores = backend(table.device).shared_scores(kind, query, table, shared)
+        scores, laid = backend(table.device).shared_scores(kind, query, table, shared)
         ctx.save_for_backward(query, scores)
-        ctx.kind, ctx.shared, ctx.gradient = kind, shared, gradient
+        ctx.kind, ctx.shared, ctx.laid, ctx.gradient = kind, shared, laid, gradient
         return scores
 
     @staticmethod
     def backward(ctx: Any, d_scores: Tensor) -> tuple[Tensor | None, ...]:
         query, scores = ctx.saved_tensors
         one = scores.new_ones(len(scores))
-        d_query = ctx.gradient.add_shared(ctx.kind, query.detach(), ctx.shared, scores, d_scores, one)
+        rows = (query.detach(), ctx.shared, ctx.laid)
+        d_query = ctx.gradient.add_shared(ctx.kind, *rows, scores, d_scores, one)
         return d_query, None, None, None, None
 
 
@@ -222,14 +224,15 @@ class ContrastShared(torch.autograd.Function):
         gradient: Gradient,
     ) -> Tensor:
         kernels = backend(table.device)
-        losses, *factors = kernels.contrast_shared(kind, query, table, shared, margin, temperature)
+        rows = (query, table, shared)
+        losses, *factors, laid = kernels.contrast_shared(kind, *rows, margin, temperature)
         ctx.save_for_backward(query, *factors)
-        ctx.kind, ctx.shared, ctx.gradient = kind, shared, gradient
+        ctx.kind, ctx.shared, ctx.laid, ctx.gradient = kind, shared, laid, gradient
         return losses
 
     @staticmethod
     def backward(ctx: Any, d_losses: Tensor) -> tuple[Tensor | None, ...]:
         query, scores, d_scores = ctx.saved_tensors
-        factors = (query.detach(), ctx.shared, scores, d_scores, d_losses.contiguous())
+        factors = (query.detach(), ctx.shared, ctx.laid, scores, d_scores, d_losses.contiguous())
         d_query = ctx.gradient.add_shared(ctx.kind, *factors)
         return d_query, None, None, None, None, None, None

@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedkge.kernels import Contribution, Shared, Similarity, backend, rounding
+from fedkge.kernels import Contribution, Laid, Shared, Similarity, backend, rounding
 from fedkge.models import Gradient, Side, Tables
 from fedkge.models.gradient import pairs
 from fedkge.models.tables import CHUNK
@@ -37,6 +37,7 @@ class Caught(Gradient):
         kind: Similarity,
         query: Tensor,
         shared: Shared,
+        laid: Laid,
         scores: Tensor,
         d_scores: Tensor,
         each: Tensor,

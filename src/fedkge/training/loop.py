@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import Candidates, Draw, Tie, backend
+from fedkge.kernels import Candidates, Deck, Draw, Tie, backend
 from fedkge.models import Side, Tables
 from fedkge.training.capture import Size, Steps
 from fedkge.training.corpus import Corpus
@@ -54,6 +54,8 @@ class Training:
         self.by_site = {axis: BySite(owner[axis], _sizes(ends[axis])) for axis in self.penalties}
         self.powers = torch.tensor([2.0, 2.0, 1.0], dtype=tables.entities.dtype, device=device)
         self.captures = captured and device.type == "cuda"
+        first = torch.cat((corpus.entity_ends.new_zeros(1), corpus.entity_ends[:-1]))
+        self.owned = first, corpus.entity_ends - first  # of each site: its first entity, how many it has
         self._lay_out(tuple(range(len(corpus.names))))
         self._captured = self._steps()
 
@@ -83,14 +85,21 @@ class Training:
         mine = taking[corpus.site].nonzero()[:, 0]
         batch = corpus.local[mine] // size
         self.layout = mine[torch.argsort(batch * len(corpus.names) + corpus.site[mine], stable=True)]
-        self.slot_site = corpus.site[self.layout]
-        self.slot_position = corpus.local[self.layout] % size
         self.counts: list[int] = torch.bincount(batch).tolist()  # triples per batch, of all sites
-        self.starts = _starts(self.counts, batch.device)
-        self.heads = (self.slot_position % self.trainer.chunk == 0).nonzero()[:, 0]  # where chunks begin
-        held = torch.bincount(corpus.local[self.layout[self.heads]] // size)
-        self.chunks: list[int] = held.tolist()  # per batch
-        self.first_heads = _starts(self.chunks, batch.device)
+        slot_site, position = corpus.site[self.layout], corpus.local[self.layout] % size
+        heads = (position % self.trainer.chunk == 0).nonzero()[:, 0]
+        self.chunks: list[int] = torch.bincount(
+            corpus.local[self.layout[heads]] // size
+        ).tolist()  # per batch
+        left = corpus.sizes[slot_site] - (corpus.local[self.layout] - position)
+        self.deck = Deck(
+            _starts(self.counts, batch.device),
+            slot_site,
+            position,
+            1 / left.clamp_max(size).to(self.tables.entities.dtype),
+            heads,
+            _starts(self.chunks, batch.device),
+        )
         self.schedule: dict[Side, Tensor] = {}
 
     def state(self) -> dict[str, Tensor]:
@@ -168,44 +177,27 @@ class Training:
         self.clock[0] += 1
 
     def _batch(self, size: Size, side: Side) -> Batch:
-        corpus, trainer, count = self.corpus, self.trainer, size[0]
-        number = self.clock[:1] // trainer.visits
-        slots = self.starts[number] + torch.arange(count, device=self.clock.device)
-        chosen = self.schedule[side][slots]
-        h, r, t = corpus.triples[chosen].unbind(-1)
-        anchor, target = (h, t) if side is Side.TAIL else (t, h)
-        answers, site = corpus.answers[side], self.slot_site[slots]
-        lo = answers.lo[chosen]
-        hi = answers.hi[chosen] if trainer.filtered else lo
-        first = torch.cat((corpus.entity_ends.new_zeros(1), corpus.entity_ends[:-1]))
-        draw = Draw(
-            corpus.negative_keys,
-            first,
-            corpus.entity_ends - first,
-            answers.known,
-            site,
-            self.slot_position[slots],
-            lo,
-            hi,
-        )
+        corpus, trainer, answers = self.corpus, self.trainer, self.corpus.answers[side]
+        kernels = backend(self.tables.device)
+        known = answers.lo, answers.hi if trainer.filtered else answers.lo
+        where = (self.deck, self.schedule[side], corpus.triples, known, self.clock, trainer.visits)
+        dealt = kernels.deal(*where, size)
+        anchor, true = (dealt.head, dealt.tail) if side is Side.TAIL else (dealt.tail, dealt.head)
+        mine = (dealt.site, dealt.position, dealt.lo, dealt.hi)
+        draw = Draw(corpus.negative_keys, *self.owned, answers.known, *mine)
         if trainer.chunk == 1:
-            index: Candidates = own(target, draw, trainer.negatives, self.clock)
+            index: Candidates = own(true, draw, trainer.negatives, self.clock)
         else:
-            index = shared(target, draw, self._chunks(number, size), trainer.negatives, self.clock)
-        dtype = self.tables.entities.dtype
-        weight = torch.ones(count, dtype=dtype, device=site.device)
+            longest = min(trainer.chunk, trainer.batch_size)
+            chunks = Chunks(dealt.starts, dealt.chunk_site, dealt.chunk_position, longest)
+            index = shared(true, draw, chunks, trainer.negatives, self.clock)
+        weight = dealt.share
         if self.weights is not None:
-            weight = self.weights[chosen]
-        total = weight.new_zeros(len(corpus.names)).index_add_(0, site, weight)
-        return Batch(side, anchor, r, index, site, weight / total[site])
-
-    def _chunks(self, number: Tensor, size: Size) -> Chunks:
-        """The chunks of the batch of that number [1]; none spans two sites."""
-        count, chunks = size
-        heads = self.heads[self.first_heads[number] + torch.arange(chunks, device=number.device)]
-        starts = torch.cat((heads - self.starts[number], torch.full_like(number, count)))
-        longest = min(self.trainer.chunk, self.trainer.batch_size)
-        return Chunks(starts, self.slot_site[heads], self.slot_position[heads], longest)
+            chosen = self.weights[dealt.triple]
+            weight = (
+                chosen / chosen.new_zeros(len(corpus.names)).index_add_(0, dealt.site, chosen)[dealt.site]
+            )
+        return Batch(side, anchor, dealt.relation, index, dealt.site, weight)
 
     def _penalise(self, active: Tensor) -> None:
         """Add the penalties' gradients, of the sites that take this step."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +10,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedkge.kernels import reference, rounding
-from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Composed, Contribution, Draw, Pace, Shared, Similarity
+from fedkge.kernels.base import (
+    ADAGRAD_EPSILON,
+    Adam,
+    Composed,
+    Contribution,
+    Draw,
+    Laid,
+    Pace,
+    Shared,
+    Similarity,
+)
 from fedkge.kernels.cpu import (
     coding,
     composing,
@@ -25,7 +34,7 @@ from fedkge.kernels.cpu import (
     similarity,
 )
 
-clip_factors = reference.clip_factors
+clip_factors, deal = reference.clip_factors, reference.deal
 
 PIECES = 256  #: parts that an optimizer's rows are dealt out in
 
@@ -118,36 +127,34 @@ def left_out(negatives: Tensor, starts: Tensor, draw: Draw) -> Tensor:
     return out
 
 
-def _packed(kind: Similarity, query: Tensor, table: Tensor, shared: Shared) -> tuple[NDArray[Any], ...]:
+def _laid(kind: Similarity, query: Tensor, table: Tensor, shared: Shared) -> Laid:
     """What kernels of shared negatives begin with: rows, and where and how they are laid out."""
-    q, rows, starts = _rows(query), _rows(table), _rows(shared.starts)
-    placed, queries, packed = sharing.room(int(kind), rows, _rows(shared.negatives), starts)
-    sharing.pack(int(kind), q, rows, _rows(shared.negatives), starts, placed, queries, packed)
+    q, rows, starts, negatives = map(_rows, (query, table, shared.starts, shared.negatives))
+    placed, queries, packed = sharing.room(int(kind), rows, negatives, starts)
+    sharing.pack(int(kind), q, rows, negatives, starts, placed, queries, packed)
     return q, rows, _rows(shared.true), starts, placed, queries, packed, np.ones(1, rows.dtype)
 
 
 def _shared_scores(
     kind: Similarity, query: Tensor, table: Tensor, shared: Shared, contrast: tuple[float, float] | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    q, rows, true, *laid = _packed(kind, query, table, shared)
-    scores = torch.empty(shared.shape, dtype=table.dtype)
-    loss, slopes = (
-        torch.empty(size if contrast else [0] * len(size), dtype=table.dtype)
-        for size in (shared.shape[:1], shared.shape)
-    )
-    options = np.array((0, 0) if contrast is None else contrast, rows.dtype)
+) -> tuple[Tensor, Tensor, Tensor, Laid]:
+    laid = _laid(kind, query, table, shared)
+    shapes = (shared.shape, *((shared.shape[:1], shared.shape) if contrast else ((0,), (0, 0))))
+    scores, loss, slopes = (torch.empty(shape, dtype=table.dtype) for shape in shapes)
+    options = np.array(contrast or (0, 0), laid[1].dtype)
     out = (x.numpy() for x in (scores, loss, slopes))
-    sharing.scores(int(kind), q, rows, true, _rows(shared.left_out), *laid, options, *out)
-    return loss, scores, slopes
+    sharing.scores(int(kind), *laid, _rows(shared.left_out), options, *out)
+    return loss, scores, slopes, laid
 
 
-def shared_scores(kind: Similarity, query: Tensor, table: Tensor, shared: Shared) -> Tensor:
-    return _shared_scores(kind, query, table, shared, None)[1]
+def shared_scores(kind: Similarity, query: Tensor, table: Tensor, shared: Shared) -> tuple[Tensor, Laid]:
+    _, scores, _, laid = _shared_scores(kind, query, table, shared, None)
+    return scores, laid
 
 
 def contrast_shared(
     kind: Similarity, query: Tensor, table: Tensor, shared: Shared, margin: float, temperature: float
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Laid]:
     return _shared_scores(kind, query, table, shared, (margin, temperature))
 
 
@@ -156,13 +163,13 @@ def shared_gradients(
     query: Tensor,
     table: Tensor,
     shared: Shared,
+    laid: Laid,
     scores: Tensor,
     d_scores: Tensor,
     each: Tensor,
 ) -> tuple[Tensor, Tensor]:
     d_query = torch.empty(query.shape, dtype=table.dtype)
     values = torch.empty(len(query) + shared.negatives.numel(), table.shape[1], dtype=table.dtype)
-    laid = _packed(kind, query, table, shared)
     factors = map(_rows, (scores, d_scores, each))
     sharing.gradients(int(kind), *laid, *factors, d_query.numpy(), values.numpy())
     return d_query, values

@@ -179,7 +179,7 @@ def _contrast(s, gone, margin, temperature, weight, out):
 
 @steady()
 def scores(
-    kind, query, table, true, gone, starts, places, queries, packed, ones, options, scores, losses, slopes
+    kind, query, table, true, starts, places, queries, packed, ones, gone, options, scores, losses, slopes
 ):
     """Similarities [b, 1 + n]; unless `losses` is empty, contrast: its losses [b] and slopes [b, 1 + n]."""
     n = scores.shape[1] - 1

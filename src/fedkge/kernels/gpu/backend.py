@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from fedkge.kernels import reference
-from fedkge.kernels.base import Adam, Composed, Contribution, Debt, Pace, Shared, Similarity
+from fedkge.kernels.base import Adam, Composed, Contribution, Debt, Laid, Pace, Shared, Similarity
 from fedkge.kernels.gpu import (
     composing,
     contrasting,
+    dealing,
     grouping,
     losses,
     noise,
@@ -32,7 +33,7 @@ uniform = sampling.uniform
 squares, clip_factors, add_noise_ = norms.squares, norms.clip_factors, noise.add_noise_
 order_keys = sampling.order_keys
 negatives_ = sampling.negatives_
-left_out = sharing.left_out
+left_out, deal = sharing.left_out, dealing.deal
 
 
 def _in(tensor: Tensor) -> Tensor:
@@ -104,14 +105,14 @@ def contrast_rows(
     return values, scores, d_scores, d_query
 
 
-def shared_scores(kind: Similarity, query: Tensor, table: Tensor, shared: Shared) -> Tensor:
-    return sharing.scores(kind, _in(query), _in(table), shared, None)[1]
+def shared_scores(kind: Similarity, query: Tensor, table: Tensor, shared: Shared) -> tuple[Tensor, Laid]:
+    return sharing.scores(kind, _in(query), _in(table), shared, None)[1], ()
 
 
 def contrast_shared(
     kind: Similarity, query: Tensor, table: Tensor, shared: Shared, margin: float, temperature: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    return sharing.scores(kind, _in(query), _in(table), shared, (margin, temperature))
+) -> tuple[Tensor, Tensor, Tensor, Laid]:
+    return *sharing.scores(kind, _in(query), _in(table), shared, (margin, temperature)), ()
 
 
 def shared_gradients(
@@ -119,6 +120,7 @@ def shared_gradients(
     query: Tensor,
     table: Tensor,
     shared: Shared,
+    laid: Laid,
     scores: Tensor,
     d_scores: Tensor,
     each: Tensor,
