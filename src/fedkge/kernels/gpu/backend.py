@@ -159,7 +159,6 @@ def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, pace: Pace, ada
 
 
 def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
-    part = part.joined()
     groups = Groups.of(part, len(table))
     stepping.adam_touched(_own(table), part, groups, _own(m), _own(v), pace, adam)
 
@@ -174,7 +173,7 @@ def adam_whole_(
     noise: tuple[Tensor, Tensor] | None = None,
 ) -> None:
     drawn = None if noise is None else (_in(noise[0]), _in(noise[1]))
-    stepping.adam_whole(_own(table), part.joined(), _own(m), _own(v), pace, adam, noise=drawn)
+    stepping.adam_whole(_own(table), part, _own(m), _own(v), pace, adam, noise=drawn)
 
 
 def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, pace: Pace, rate: float) -> None:

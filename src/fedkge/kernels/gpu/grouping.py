@@ -22,12 +22,32 @@ SLICE = 16
 
 
 @dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the rows lie that gradients come from, each kind by itself: nothing is copied together."""
+
+    query: Tensor  # [b, w]
+    ahead: Tensor  # [k, w], the first values
+    values: Tensor  # [m, w], the others
+
+    @classmethod
+    def of(cls, part: Contribution) -> Sources:
+        ahead = part.values[:0] if part.ahead is None else part.ahead
+        return cls(*(x.contiguous() for x in (part.query, ahead, part.values)))
+
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The three; one that is empty lies where another does, as no kernel takes nothing."""
+        some = next((x for x in (self.values, self.ahead, self.query) if x.numel()), self.values)
+        query, ahead, values = (x if x.numel() else some for x in (self.query, self.ahead, self.values))
+        return query, ahead, values
+
+
+@dataclass(frozen=True, slots=True)
 class Groups:
     """A contribution with its positions in the order of their rows: first those of `index`, then of `ids`."""
 
     rows: Tensor  # int [p], ascending; as narrow as the table allows, to sort fast
     order: Tensor  # int64 [p], the positions
-    sources: Tensor  # [b + m, w]: queries, then values
+    sources: Sources
     scores: Tensor  # [b, n]
     d_scores: Tensor  # [b, n]
 
@@ -41,13 +61,17 @@ class Groups:
             )
         narrow = next(t for t in (torch.int16, torch.int32, torch.int64) if height - 1 <= torch.iinfo(t).max)
         rows, order = torch.sort(places.to(narrow), stable=True)
-        sources = torch.cat((part.query, part.values))
-        return cls(rows, order, sources, part.scores.contiguous(), part.d_scores.contiguous())
+        return cls(rows, order, Sources.of(part), part.scores.contiguous(), part.d_scores.contiguous())
 
     def arguments(self, part: Contribution) -> tuple[Tensor | int, ...]:
-        b, n = len(part.query), part.index.shape[1]
-        tensors = (self.rows, self.order, self.sources, self.scores, self.d_scores)
-        return *tensors, len(self.rows), part.index.numel(), b, max(n, 1)
+        tensors = (self.rows, self.order, *self.sources.tensors(), self.scores, self.d_scores)
+        return (
+            *tensors,
+            len(self.rows),
+            part.index.numel(),
+            len(self.sources.ahead),
+            max(part.index.shape[1], 1),
+        )
 
 
 @triton.jit
@@ -69,11 +93,13 @@ def terms(
     y,  # and imaginary parts
     d,
     order,
-    sources,
+    query,
+    ahead,
+    values,
     scores,
     d_scores,
     pairs,
-    b,
+    front,  # rows that are `ahead`
     n,
     KIND: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -82,13 +108,22 @@ def terms(
     """What each position adds to the gradient of its row, as real and imaginary part [BLOCK, CHUNK]."""
     position = tl.load(order + k, mask=mine, other=0).to(tl.int32)
     candidate = position < pairs
-    source = tl.where(candidate, position // n, b + position - pairs).to(tl.int64)
-    at = source[:, None] * WIDTH + d
-    mask = mine[:, None] & (d < SPAN)
+    extra = position - pairs
+    at = (position // n).to(tl.int64)[:, None] * WIDTH + d
+    before = extra.to(tl.int64)[:, None] * WIDTH + d
+    live = d < SPAN
+    is_pair = (mine & candidate)[:, None] & live
+    is_ahead = (mine & (extra >= 0) & (extra < front))[:, None] & live
+    is_value = (mine & (extra >= front))[:, None] & live
+    later = before - front * WIDTH
     g = weights(d_scores, scores, position, mine & candidate, KIND)[:, None]
-    s_x = tl.load(sources + at, mask=mask, other=0.0)
+    s_x = tl.load(query + at, mask=is_pair, other=0.0)
+    s_x += tl.load(ahead + before, mask=is_ahead, other=0.0)
+    s_x += tl.load(values + later, mask=is_value, other=0.0)
     if KIND == MODULUS:
-        s_y = tl.load(sources + at + SPAN, mask=mask, other=0.0)
+        s_y = tl.load(query + at + SPAN, mask=is_pair, other=0.0)
+        s_y += tl.load(ahead + before + SPAN, mask=is_ahead, other=0.0)
+        s_y += tl.load(values + later + SPAN, mask=is_value, other=0.0)
         step_x, step_y = pull_complex(x, y, s_x, s_y, g)
         step_y = tl.where(candidate[:, None], step_y, s_y)
     else:
@@ -106,12 +141,14 @@ def group_gradient(
     d,
     rows,
     order,
-    sources,
+    query,
+    ahead,
+    values,
     scores,
     d_scores,
     total,
     pairs,
-    b,
+    front,  # rows that are `ahead`
     n,
     KIND: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -120,15 +157,31 @@ def group_gradient(
     CHUNK: tl.constexpr,
 ):
     """The gradient of one row, as real and imaginary part [1, CHUNK], and where its group ends."""
-    g_x = tl.zeros((BLOCK, CHUNK), sources.dtype.element_ty)
-    g_y = tl.zeros((BLOCK, CHUNK), sources.dtype.element_ty)
+    g_x = tl.zeros((BLOCK, CHUNK), values.dtype.element_ty)
+    g_y = tl.zeros((BLOCK, CHUNK), values.dtype.element_ty)
     end = head
     found = head * 0 + BLOCK
     while found == BLOCK:
         k = end + tl.arange(0, BLOCK)
         mine = tl.load(rows + k, mask=k < total, other=-1).to(tl.int64) == row
         step_x, step_y = terms(
-            k, mine, x, y, d, order, sources, scores, d_scores, pairs, b, n, KIND, WIDTH, SPAN
+            k,
+            mine,
+            x,
+            y,
+            d,
+            order,
+            query,
+            ahead,
+            values,
+            scores,
+            d_scores,
+            pairs,
+            front,
+            n,
+            KIND,
+            WIDTH,
+            SPAN,
         )
         g_x += step_x
         if KIND == MODULUS:
@@ -145,12 +198,14 @@ def _add(
     table,
     rows,
     order,
-    sources,
+    query,
+    ahead,
+    values,
     scores,
     d_scores,
     total,
     pairs,
-    b,
+    front,  # rows that are `ahead`
     n,
     KIND: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -170,7 +225,7 @@ def _add(
         if KIND == MODULUS:
             y = tl.load(table + row * WIDTH + SPAN + d, mask=live, other=0.0)
         g_x, g_y, end = group_gradient(
-            head, row, x, y, d, rows, order, sources, scores, d_scores, total, pairs, b, n,
+            head, row, x, y, d, rows, order, query, ahead, values, scores, d_scores, total, pairs, front, n,
             KIND, WIDTH, SPAN, BLOCK, CHUNK,
         )  # fmt: skip
         tl.store(place, tl.load(place, mask=live, other=0.0) + g_x, mask=live)

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fedkge.kernels.base import Contribution
-from fedkge.kernels.gpu.grouping import terms
+from fedkge.kernels.gpu.grouping import Sources, terms
 from fedkge.kernels.gpu.launch import Tiles, launch
 from fedkge.kernels.gpu.similarity import MODULUS
 
@@ -28,7 +28,7 @@ class Shelves:
 
     starts: Tensor  # int64 [height + 1]
     order: Tensor  # int [p]: first the positions of `index`, then those of `ids`
-    sources: Tensor  # [b + m, w]: queries, then values
+    sources: Sources
     scores: Tensor  # [b, n]
     d_scores: Tensor  # [b, n]
 
@@ -40,13 +40,11 @@ class Shelves:
             raise ValueError(f"{total} positions in a batch, expected fewer than 2^31: use smaller batches")
         sort = _sorted if torch.are_deterministic_algorithms_enabled() else _counted
         starts, order = sort(part, height, total)
-        sources = torch.cat((part.query, part.values)) if len(part.query) else part.values.contiguous()
-        return cls(starts, order, sources, part.scores.contiguous(), part.d_scores.contiguous())
+        return cls(starts, order, Sources.of(part), part.scores.contiguous(), part.d_scores.contiguous())
 
     def arguments(self, part: Contribution) -> tuple[Tensor | int, ...]:
-        b, n = len(part.query), part.index.shape[1]
-        tensors = (self.starts, self.order, self.sources, self.scores, self.d_scores)
-        return *tensors, part.index.numel(), b, max(n, 1)
+        tensors = (self.starts, self.order, *self.sources.tensors(), self.scores, self.d_scores)
+        return *tensors, part.index.numel(), len(self.sources.ahead), max(part.index.shape[1], 1)
 
 
 def _sorted(part: Contribution, height: int, total: int) -> tuple[Tensor, Tensor]:
@@ -99,11 +97,13 @@ def shelf_gradient(
     d,
     starts,
     order,
-    sources,
+    query,
+    ahead,
+    values,
     scores,
     d_scores,
     pairs,
-    b,
+    front,  # rows that are `ahead`
     n,
     KIND: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -112,13 +112,29 @@ def shelf_gradient(
     CHUNK: tl.constexpr,
 ):
     """The gradient of one row, as real and imaginary part [1, CHUNK]."""
-    g_x = tl.zeros((BLOCK, CHUNK), sources.dtype.element_ty)
-    g_y = tl.zeros((BLOCK, CHUNK), sources.dtype.element_ty)
+    g_x = tl.zeros((BLOCK, CHUNK), values.dtype.element_ty)
+    g_y = tl.zeros((BLOCK, CHUNK), values.dtype.element_ty)
     end = tl.load(starts + row + 1).to(tl.int32)
     for begin in range(tl.load(starts + row).to(tl.int32), end, BLOCK):
         k = begin + tl.arange(0, BLOCK)
         step_x, step_y = terms(
-            k, k < end, x, y, d, order, sources, scores, d_scores, pairs, b, n, KIND, WIDTH, SPAN
+            k,
+            k < end,
+            x,
+            y,
+            d,
+            order,
+            query,
+            ahead,
+            values,
+            scores,
+            d_scores,
+            pairs,
+            front,
+            n,
+            KIND,
+            WIDTH,
+            SPAN,
         )
         g_x += step_x
         if KIND == MODULUS:
@@ -132,11 +148,13 @@ def _add(
     table,
     starts,
     order,
-    sources,
+    query,
+    ahead,
+    values,
     scores,
     d_scores,
     pairs,
-    b,
+    front,  # rows that are `ahead`
     n,
     KIND: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -153,7 +171,25 @@ def _add(
     if KIND == MODULUS:
         y = tl.load(table + at + SPAN, mask=live, other=0.0)
     g_x, g_y = shelf_gradient(
-        row, x, y, d, starts, order, sources, scores, d_scores, pairs, b, n, KIND, WIDTH, SPAN, BLOCK, CHUNK
+        row,
+        x,
+        y,
+        d,
+        starts,
+        order,
+        query,
+        ahead,
+        values,
+        scores,
+        d_scores,
+        pairs,
+        front,
+        n,
+        KIND,
+        WIDTH,
+        SPAN,
+        BLOCK,
+        CHUNK,
     )
     tl.store(out + at, tl.load(out + at, mask=live, other=0.0) + g_x, mask=live)
     if KIND == MODULUS:

@@ -33,12 +33,14 @@ def _adam_touched(
     sites,
     rows,
     order,
-    sources,
+    query,
+    ahead,
+    values,
     scores,
     d_scores,
     total,
     pairs,
-    b,
+    front,  # rows that are `ahead`
     n,
     BETA1: tl.constexpr,
     BETA2: tl.constexpr,
@@ -62,7 +64,7 @@ def _adam_touched(
         if KIND == MODULUS:
             y = tl.load(table + at + SPAN, mask=live, other=0.0)
         g_x, g_y, end = group_gradient(
-            head, row, x, y, d, rows, order, sources, scores, d_scores, total, pairs, b, n,
+            head, row, x, y, d, rows, order, query, ahead, values, scores, d_scores, total, pairs, front, n,
             KIND, WIDTH, SPAN, BLOCK, CHUNK,
         )  # fmt: skip
         site = site_of(row, ends, sites, SEARCH)
@@ -127,11 +129,13 @@ def _adam_whole(
     scale,  # [1] if NOISY
     starts,
     order,
-    sources,
+    query,
+    ahead,
+    values,
     scores,
     d_scores,
     pairs,
-    b,
+    front,  # rows that are `ahead`
     n,
     TIED: tl.constexpr,
     NOISY: tl.constexpr,
@@ -157,7 +161,7 @@ def _adam_whole(
         if KIND == MODULUS:
             y = tl.load(table + at + SPAN, mask=live, other=0.0)
         g_x, g_y = shelf_gradient(
-            row, x, y, d, starts, order, sources, scores, d_scores, pairs, b, n,
+            row, x, y, d, starts, order, query, ahead, values, scores, d_scores, pairs, front, n,
             KIND, WIDTH, SPAN, BLOCK, CHUNK,
         )  # fmt: skip
         if TIED:
