@@ -29,6 +29,7 @@ from fedkge.kernels.cpu.tiles import (
 from fedkge.kernels.cpu.vectors import BYTES
 
 BLOCK = 32  #: queries that a thread scores at a time
+CLOSE = 16  #: negatives that stay in the first cache while a block's queries pass by
 NEAR = 64  #: negatives whose gradients stay in the first cache while queries pass by
 BITS = 14  #: of the filter that answers are looked up in
 
@@ -188,35 +189,38 @@ def scores(
     wide, item = blocks * lanes, table.itemsize
     real = blocks // 2 if kind == MODULUS else blocks
     for task in numba.prange((queries.shape[0] + BLOCK - 1) // BLOCK):
-        found, weight = np.empty((SIDE, rows), table.dtype), np.empty(n, table.dtype)
-        for first in range(task * BLOCK, min((task + 1) * BLOCK, queries.shape[0]), SIDE):
+        found, weight = np.empty((BLOCK, rows), table.dtype), np.empty(n, table.dtype)
+        first, stop = task * BLOCK, min((task + 1) * BLOCK, queries.shape[0])
+        while first < stop:
             k = np.searchsorted(places, first, side="right") - 1
-            begin = starts[k] + first - places[k]
-            if begin >= starts[k + 1]:
-                continue
-            for j in range(0, n, SIDE):
-                _tile(
-                    kind,
-                    ones[0],
-                    (
-                        _address(queries) + first * wide * item,
-                        np.int64(wide * item),
-                        _address(packed) + (k * blocks * rows + j) * BYTES,
-                        np.int64(rows * BYTES),
-                        np.int64(real),
-                        np.int64(wide // 2 * item),
-                        np.int64(real * rows * BYTES),
-                        _address(found) + j * item,
-                        np.int64(rows * item),
-                        _address(ones),
-                    ),
-                )
-            for m in range(min(SIDE, starts[k + 1] - begin)):
-                i = begin + m
-                scores[i, 0] = _true(kind, query[i], table[true[i]])
-                _scores(kind, found[m], scores[i, 1:])
-                if losses.shape[0]:
-                    losses[i] = _contrast(scores[i], gone[i], options[0], options[1], weight, slopes[i])
+            last = min(stop, places[k + 1])
+            for near in range(0, n, CLOSE):
+                for p in range(first, last, SIDE):
+                    for j in range(near, min(near + CLOSE, n), SIDE):
+                        _tile(
+                            kind,
+                            ones[0],
+                            (
+                                _address(queries) + p * wide * item,
+                                np.int64(wide * item),
+                                _address(packed) + (k * blocks * rows + j) * BYTES,
+                                np.int64(rows * BYTES),
+                                np.int64(real),
+                                np.int64(wide // 2 * item),
+                                np.int64(real * rows * BYTES),
+                                _address(found) + ((p - first) * rows + j) * item,
+                                np.int64(rows * item),
+                                _address(ones),
+                            ),
+                        )
+            for p in range(first, last):
+                i = starts[k] + p - places[k]
+                if i < starts[k + 1]:
+                    scores[i, 0] = _true(kind, query[i], table[true[i]])
+                    _scores(kind, found[p - first], scores[i, 1:])
+                    if losses.shape[0]:
+                        losses[i] = _contrast(scores[i], gone[i], options[0], options[1], weight, slopes[i])
+            first = last
 
 
 @inline()

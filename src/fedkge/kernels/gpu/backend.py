@@ -105,14 +105,20 @@ def contrast_rows(
     return values, scores, d_scores, d_query
 
 
+def _all_in(shared: Shared) -> Shared:
+    """The same, of tensors that a kernel reads."""
+    names = ("true", "negatives", "starts", "left_out")
+    return replace(shared, **{name: getattr(shared, name).contiguous() for name in names})
+
+
 def shared_scores(kind: Similarity, query: Tensor, table: Tensor, shared: Shared) -> tuple[Tensor, Laid]:
-    return sharing.scores(kind, _in(query), _in(table), shared, None)[1], ()
+    return sharing.scores(kind, _in(query), _in(table), _all_in(shared), None)[1], ()
 
 
 def contrast_shared(
     kind: Similarity, query: Tensor, table: Tensor, shared: Shared, margin: float, temperature: float
 ) -> tuple[Tensor, Tensor, Tensor, Laid]:
-    return *sharing.scores(kind, _in(query), _in(table), shared, (margin, temperature)), ()
+    return *sharing.scores(kind, _in(query), _in(table), _all_in(shared), (margin, temperature)), ()
 
 
 def shared_gradients(
@@ -126,7 +132,7 @@ def shared_gradients(
     each: Tensor,
 ) -> tuple[Tensor, Tensor]:
     factors = (_in(scores), _in(d_scores), _in(each))
-    return pulling.gradients(kind, _in(query), _in(table), shared, *factors)
+    return pulling.gradients(kind, _in(query), _in(table), _all_in(shared), *factors)
 
 
 def compose(entities: Tensor, made: Composed) -> Tensor:

@@ -106,7 +106,7 @@ def decompose(
 
 
 def _made(made: Composed) -> tuple[Tensor | float, ...]:
-    return made.anchor, made.factors.contiguous(), made.relation, made.sign
+    return made.anchor.contiguous(), made.factors.contiguous(), made.relation.contiguous(), made.sign
 
 
 def _shape(entities: Tensor, made: Composed, least: int) -> dict[str, int]:

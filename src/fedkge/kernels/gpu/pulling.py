@@ -16,8 +16,8 @@ from fedkge.kernels.gpu.launch import launch
 from fedkge.kernels.gpu.sharing import tile_of
 from fedkge.kernels.gpu.similarity import DOT, L2, MODULUS, pull, pull_complex
 
-QUERIES = (32, 32, 4)  #: rows and coordinates in a tile, and warps: of queries
-NEGATIVES = (32, 32, 4)  #: and of negatives
+#: rows and coordinates in a tile, and warps
+PULL = dict.fromkeys(Similarity, (32, 16, 4))
 PRODUCT = (32, 64, 4)  #: the same for products
 STEP = 32  #: rows that a product takes at a time
 
@@ -68,14 +68,15 @@ def _step(x, y, other_x, other_y, weight, KIND: tl.constexpr):
 
 @triton.jit
 def _pull_queries(
-    d_query,  # [b, WIDTH], written
-    d_true,  # [b, WIDTH], written
+    tile,  # of queries, in all chunks
+    d_query,
+    d_true,
     query,
     table,
     true,
     negatives,
     starts,
-    by_negative,  # [n, b]
+    by_negative,
     scores,
     d_scores,
     each,
@@ -89,7 +90,7 @@ def _pull_queries(
     COLUMNS: tl.constexpr,
     UNROLL: tl.constexpr,
 ):
-    chunk, first, end = tile_of(starts, tiles, ROWS)
+    chunk, first, end = tile_of(tile, starts, tiles, ROWS)
     if first < end:
         i = (first + tl.arange(0, ROWS))[:, None]
         d = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS))[None, :]
@@ -123,12 +124,13 @@ def _pull_queries(
 
 @triton.jit
 def _pull_negatives(
-    values,  # [c n, WIDTH], written
+    tile,  # of negatives, in all chunks
+    values,
     query,
     table,
     negatives,
     starts,
-    by_query,  # [b, n]
+    by_query,
     tiles,
     n,
     KIND: tl.constexpr,
@@ -137,8 +139,8 @@ def _pull_negatives(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    chunk = (tl.program_id(0) // tiles).to(tl.int64)
-    j = (tl.program_id(0) % tiles * ROWS + tl.arange(0, ROWS))[:, None]
+    chunk = (tile // tiles).to(tl.int64)
+    j = (tile % tiles * ROWS + tl.arange(0, ROWS))[:, None]
     d = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS))[None, :]
     live, mine = d < SPAN, j < n
     row = tl.load(negatives + chunk * n + j, mask=mine, other=0)
@@ -156,6 +158,47 @@ def _pull_negatives(
     tl.store(values + at, sum_x, mask=live & mine)
     if KIND == MODULUS:
         tl.store(values + at + SPAN, sum_y, mask=live & mine)
+
+
+@triton.jit
+def _pull(
+    d_query,  # [b, WIDTH], written
+    d_true,  # [b, WIDTH], written
+    values,  # [c n, WIDTH], written
+    query,
+    table,
+    true,
+    negatives,
+    starts,
+    by_query,  # [b, n]
+    by_negative,  # [n, b]
+    scores,
+    d_scores,
+    each,
+    queries,  # tiles of them, in all chunks
+    tiles,  # of a chunk's queries
+    others,  # and of its negatives
+    b,
+    n,
+    KIND: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SPAN: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    UNROLL: tl.constexpr,
+):
+    """Both at once, as either alone leaves the device half idle."""
+    tile = tl.program_id(0)
+    if tile < queries:
+        _pull_queries(
+            tile, d_query, d_true, query, table, true, negatives, starts, by_negative, scores, d_scores, each,
+            tiles, b, n, KIND, WIDTH, SPAN, ROWS, COLUMNS, UNROLL,
+        )  # fmt: skip
+    else:
+        _pull_negatives(
+            tile - queries, values, query, table, negatives, starts, by_query, others, n,
+            KIND, WIDTH, SPAN, ROWS, COLUMNS,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -178,7 +221,7 @@ def _multiply_queries(
     STEP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    chunk, first, end = tile_of(starts, tiles, ROWS)
+    chunk, first, end = tile_of(tl.program_id(0), starts, tiles, ROWS)
     if first < end:
         i = first + tl.arange(0, ROWS)
         d = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -249,25 +292,22 @@ def gradients(
     factors = (scores, d_scores, each)
     launch(_slopes, grid, by_query, by_negative, *factors, b, n, KIND=int(kind), BLOCK=32)
     rows = (query, table, shared.true, shared.negatives, shared.starts)
-    sizes = [_sizes(PRODUCT if multiplies else size) for size in (QUERIES, NEGATIVES)]
-    tiles = [triton.cdiv(long, size["ROWS"]) for long, size in zip((shared.longest, n), sizes, strict=True)]
-    grids = [(c * tile, triton.cdiv(span, size["COLUMNS"])) for tile, size in zip(tiles, sizes, strict=True)]
+    sizes = _sizes(PRODUCT if multiplies else PULL[kind])
+    tiles = [triton.cdiv(long, sizes["ROWS"]) for long in (shared.longest, n)]
+    columns = triton.cdiv(span, sizes["COLUMNS"])
     out = (d_query, values[:b])
     if multiplies:
-        meta = {"WIDTH": width, "STEP": STEP, "PRECISION": precision}
+        meta = {"WIDTH": width, "STEP": STEP, "PRECISION": precision, **sizes}
         slopes = (by_query, d_scores, each)
-        launch(_multiply_queries, grids[0], *out, *rows, *slopes, tiles[0], n, **meta, **sizes[0])
+        launch(_multiply_queries, (c * tiles[0], columns), *out, *rows, *slopes, tiles[0], n, **meta)
         by_rows = (query, shared.starts, by_query)
-        launch(_multiply_negatives, grids[1], values[b:], *by_rows, tiles[1], n, **meta, **sizes[1])
+        launch(_multiply_negatives, (c * tiles[1], columns), values[b:], *by_rows, tiles[1], n, **meta)
         return d_query, values
     unroll = next(u for u in (8, 4, 2, 1) if n % u == 0)
-    kinds = {"KIND": int(kind), "WIDTH": width, "SPAN": span}
-    by_column = (by_negative, *factors)
-    launch(
-        _pull_queries, grids[0], *out, *rows, *by_column, tiles[0], b, n, **kinds, UNROLL=unroll, **sizes[0]
-    )
-    others = (query, table, shared.negatives, shared.starts, by_query)
-    launch(_pull_negatives, grids[1], values[b:], *others, tiles[1], n, **kinds, **sizes[1])
+    kinds = {"KIND": int(kind), "WIDTH": width, "SPAN": span, "UNROLL": unroll, **sizes}
+    slopes_both = (by_query, by_negative, *factors)
+    grid = (c * sum(tiles), columns)
+    launch(_pull, grid, *out, values[b:], *rows, *slopes_both, c * tiles[0], *tiles, b, n, **kinds)
     return d_query, values
 
 

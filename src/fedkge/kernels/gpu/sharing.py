@@ -18,7 +18,7 @@ from fedkge.kernels.gpu.losses import soften
 from fedkge.kernels.gpu.optimizers import site_of
 from fedkge.kernels.gpu.similarity import DOT, L1, L2
 
-SIDES = (32, 32, 4)  #: queries and negatives in a tile of distances, and warps
+SIDES = (32, 32, 8)  #: queries and negatives in a tile of distances, and warps
 PRODUCT = (64, 32, 4)  #: the same for products
 STEP = 32  #: coordinates of a product at a time
 LONGEST = 1024  #: negatives whose weights a program holds at once
@@ -97,10 +97,10 @@ def _lay(out, query, table, negatives, b, total, WIDTH: tl.constexpr, ROWS: tl.c
 
 
 @triton.jit
-def tile_of(starts, tiles, SIZE: tl.constexpr):
-    """This program's chunk, its first query and the chunk's end: `tiles` programs for each chunk."""
-    chunk = (tl.program_id(0) // tiles).to(tl.int64)
-    first = tl.load(starts + chunk) + tl.program_id(0) % tiles * SIZE
+def tile_of(tile, starts, tiles, SIZE: tl.constexpr):
+    """The chunk of a tile, its first query and the chunk's end: there are `tiles` for each chunk."""
+    chunk = (tile // tiles).to(tl.int64)
+    first = tl.load(starts + chunk) + tile % tiles * SIZE
     return chunk, first, tl.load(starts + chunk + 1)
 
 
@@ -119,7 +119,7 @@ def _distances(
     NEGATIVES: tl.constexpr,
     UNROLL: tl.constexpr,
 ):
-    chunk, first, end = tile_of(starts, tiles, QUERIES)
+    chunk, first, end = tile_of(tl.program_id(0), starts, tiles, QUERIES)
     if first < end:
         i = (first + tl.arange(0, QUERIES))[:, None]
         j = (tl.program_id(1) * NEGATIVES + tl.arange(0, NEGATIVES))[None, :]
@@ -161,7 +161,7 @@ def _products(
     STEP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    chunk, first, end = tile_of(starts, tiles, QUERIES)
+    chunk, first, end = tile_of(tl.program_id(0), starts, tiles, QUERIES)
     if first < end:
         i = first + tl.arange(0, QUERIES)
         j = tl.program_id(1) * NEGATIVES + tl.arange(0, NEGATIVES)
