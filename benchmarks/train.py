@@ -6,6 +6,9 @@ Both train FB15k-237-C3's site 2 with batches of 1024 triples, 256 negatives eac
 whole tables, in this process, taking turns; a triple counts once with its 256 negatives. PyKEEN's loss is
 its self-adversarial one (NSSALoss), its negatives are not filtered (ours are), its RotatE and ComplEx are its
 own. Memory is each one's own process's peak, the imports included. On a CUDA device only we are measured.
+
+`--shared` measures negatives that 128 positives share beside own negatives, in turns in this process, and
+PyKEEN afterwards in a process of its own, with all threads, as its users run it.
 """
 
 from __future__ import annotations
@@ -108,10 +111,12 @@ def own_peak() -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
 
 
-def peak(name: str, who: str) -> float:
-    """Gigabytes that one of the two takes in a process of its own."""
-    asked = [sys.executable, __file__, "--model", name, "--memory", who]
-    return float(subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()[-1])
+def apart(name: str, who: str) -> dict[str, float]:
+    """Triples per second and gigabytes of one in a process of its own."""
+    asked = [sys.executable, __file__, "--model", name, "--alone", who]
+    done = subprocess.run(asked, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def compare(name: str, graph: Graph) -> dict[str, object]:
@@ -119,7 +124,7 @@ def compare(name: str, graph: Graph) -> dict[str, object]:
     their()
     speeds = [(our(), their()) for _ in range(TURNS)]
     ratio = statistics.median(a / b for a, b in speeds)
-    memory = {who: peak(name, who) for who in ("ours", "pykeen")}
+    memory = {who: apart(name, who)["gb"] for who in ("ours", "pykeen")}
     return {
         "name": f"train-{name}",
         "ours_per_s": round(statistics.median(a for a, _ in speeds)),
@@ -131,11 +136,39 @@ def compare(name: str, graph: Graph) -> dict[str, object]:
     }
 
 
+def share(name: str, graph: Graph, device: str) -> dict[str, object]:
+    """Shared negatives beside own ones."""
+    own, shared = (ours(name, graph, device, chunk) for chunk in (1, CHUNK))
+    speeds = [(own(), shared()) for _ in range(TURNS)]
+    found: dict[str, object] = {
+        "name": f"{'gpu-' if device == 'cuda' else ''}shared-{name}",
+        "ratio": round(statistics.median(b / a for a, b in speeds), 2),
+        "own_per_s": round(statistics.median(a for a, _ in speeds)),
+        "shared_per_s": round(statistics.median(b for _, b in speeds)),
+    }
+    if device == "cpu":
+        every = {who: apart(name, who) for who in ("ours", "shared", "pykeen")}
+        found |= {"pykeen_per_s": round(every["pykeen"]["per_s"])}
+        found |= {f"{who}_gb": round(one["gb"], 2) for who, one in every.items()}
+    return found
+
+
+def alone(name: str, graph: Graph, who: str) -> dict[str, float]:
+    """What `apart` asks a process of its own for."""
+    made = {
+        "ours": lambda: ours(name, graph, "cpu"),
+        "shared": lambda: ours(name, graph, "cpu", CHUNK),
+        "pykeen": lambda: pykeens(name, graph),
+    }[who]()
+    return {"per_s": statistics.median(made() for _ in range(3)), "gb": own_peak()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", action="append", choices=sorted(PYKEENS))
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--memory", choices=("ours", "pykeen"), help="print one's own peak memory")
+    parser.add_argument("--shared", action="store_true", help="measure shared negatives beside own ones")
+    parser.add_argument("--alone", choices=("ours", "shared", "pykeen"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if "FEDKGE_DATA" not in os.environ:
         sys.exit("set FEDKGE_DATA to the folder that holds fb15k-237-C3")
@@ -143,9 +176,10 @@ def main() -> None:
     warnings.simplefilter("ignore")
     graph = read_graph(Path(os.environ["FEDKGE_DATA"]) / "fb15k-237-C3" / "2")
     for name in asked.model or PYKEENS:
-        if asked.memory:
-            (ours(name, graph, "cpu") if asked.memory == "ours" else pykeens(name, graph))()
-            print(own_peak())
+        if asked.alone:
+            print(json.dumps(alone(name, graph, asked.alone)))
+        elif asked.shared:
+            print(json.dumps(share(name, graph, asked.device)), flush=True)
         elif asked.device == "cuda":
             measure = ours(name, graph, "cuda")
             speed = statistics.median(measure() for _ in range(TURNS))

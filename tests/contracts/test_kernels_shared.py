@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -250,3 +255,30 @@ def test_a_batch_is_dealt_as_the_deck_says(kernels: Backend, device: torch.devic
     assert expected.starts.tolist() == [0, 40, 120]
     assert torch.equal(expected.head, triples[order[180:], 0])
     assert torch.equal(expected.chunk_site, deck.site[[180, 220]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [32, 16])
+def test_narrower_vectors_agree_up_to_rounding(width: int, tmp_path: Path) -> None:
+    """As on processors without AVX-512 (32 bytes: AVX2), in a process and a cache of its own."""
+    pytest.importorskip("numba")
+    code = """
+import sys, torch
+import fedkge.kernels.cpu.vectors as vectors
+vectors.BYTES = int(sys.argv[1])
+import test_kernels_shared as tests
+from fedkge.kernels import Similarity, backend
+cpu = torch.device("cpu")
+for kind in Similarity:
+    for dtype in (torch.float32, torch.float64):
+        for case in tests.CASES:
+            tests.test_scores_and_gradients(backend(cpu), cpu, kind, dtype, case)
+            tests.test_contrast(backend(cpu), cpu, kind, dtype, case, 1.0)
+"""
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": paths}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(width)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedkge.kernels import Adam, Contribution, Draw, Pace, Similarity, backend
+from fedkge.kernels import Adam, Contribution, Draw, Pace, Shared, Similarity, backend
 
 pytest.importorskip("numba")
 
@@ -29,7 +29,11 @@ def similarities(width: int) -> Iterator[tuple[str, list[Tensor]]]:
     query, table, values = (torch.randn(k, width, generator=random) for k in (B, ROWS, 9))
     index, ids = torch.randint(ROWS, (B, N), generator=random), torch.randint(ROWS, (9,), generator=random)
     d_scores = torch.randn(B, N, generator=random)
+    starts, gone = torch.tensor([0, 40, 40, B]), torch.rand(B, N, generator=random) < 0.1
+    shared = Shared(index[:, 0].contiguous(), index[:3].contiguous(), starts, gone, 40)
     for kind in Similarity:
+        *contrasted, laid = kernels.contrast_shared(kind, query, table, shared, 9.0, 0.7)
+        slopes = (*contrasted[1:], values[0, :1].expand(B).contiguous())
         scores = kernels.forward(kind, query, table, index)
         part = Contribution(kind, query, index, scores, d_scores, ids, values)
         dense, state = torch.zeros_like(table), [table.clone(), table.clone(), table.abs()]
@@ -42,6 +46,8 @@ def similarities(width: int) -> Iterator[tuple[str, list[Tensor]]]:
             "all_scores": [kernels.all_scores(kind, query, table)],
             "backward_query": [kernels.backward_query(kind, query, table, index, scores, d_scores)],
             "contrast_rows": list(kernels.contrast_rows(kind, query, table, index, 9.0, 0.7)),
+            "contrast_shared": contrasted,
+            "shared_gradients": list(kernels.shared_gradients(kind, query, table, shared, laid, *slopes)),
             "touched": list(kernels.touched(table, part)),
             "accumulate_": [dense],
             "adam_touched_": state,

@@ -240,13 +240,8 @@ def _ranges(pace: Pace) -> NDArray[np.int64]:
 
 def _pieces(pace: Pace) -> NDArray[np.int64]:
     """The rows of the active sites cut into PIECES parts, or as many as there are sites, of like sizes."""
-    ranges, active = _ranges(pace), np.flatnonzero(pace.active.numpy())
-    low, high = ranges[active].T
-    parts = np.maximum(1, -(-(high - low) * PIECES // max(1, (high - low).sum())))
-    site = np.repeat(np.arange(len(active)), parts)
-    number = np.arange(len(site)) - np.repeat(np.cumsum(parts) - parts, parts)
-    cuts = [low[site] + (high - low)[site] * (number + end) // parts[site] for end in (0, 1)]
-    return np.stack((*cuts, active[site]), 1)
+    found: NDArray[np.int64] = optimizers.pieces(pace.ends.numpy(), pace.active.numpy(), PIECES)
+    return found
 
 
 def _clear_inactive(gradient: NDArray[np.floating], pace: Pace) -> None:

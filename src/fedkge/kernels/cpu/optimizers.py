@@ -12,8 +12,30 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from fedkge.kernels.cpu.compile import elementwise, inline
+from fedkge.kernels.cpu.compile import elementwise, inline, serial
 from fedkge.kernels.cpu.similarity import row_gradient
+
+
+@serial()
+def pieces(ends, active, most):
+    """About `most` pieces [k, 3] of the active sites' rows, of like sizes; at least one for each site."""
+    total = np.int64(0)
+    for s in range(ends.shape[0]):
+        total += (ends[s] - (ends[s - 1] if s else 0)) if active[s] else 0
+    parts = np.zeros(ends.shape[0], np.int64)
+    for s in range(ends.shape[0]):
+        if active[s]:
+            rows = ends[s] - (ends[s - 1] if s else 0)
+            parts[s] = max(1, -(-rows * most // max(1, total)))
+    out, k = np.empty((parts.sum(), 3), np.int64), 0
+    for s in range(ends.shape[0]):
+        low = ends[s - 1] if s else 0
+        for number in range(parts[s]):
+            out[k, 0] = low + (ends[s] - low) * number // parts[s]
+            out[k, 1] = low + (ends[s] - low) * (number + 1) // parts[s]
+            out[k, 2] = s
+            k += 1
+    return out
 
 
 @inline()

@@ -121,7 +121,7 @@ def _backward(kind: int) -> Callable[..., None]:
                 else:
                     step = v.signed(gap, g) if kind == L1 else b.fmul(g, gap)
                     sums[m] = b.fsub(sums[m], step)
-                    d[m % 2] = b.fadd(d[m % 2], step)
+                    d[m % 2] = v.fma(step, one, d[m % 2]) if m % 2 else b.fadd(d[m % 2], step)
             if kind == MODULUS:
                 v.store(d[0], d_packed, at)
                 v.store(d[1], d_packed, b.add(at, d_half))
