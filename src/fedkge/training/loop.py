@@ -167,9 +167,8 @@ class Training:
         batch = self._batch(size, side)
         with torch.enable_grad():
             losses = self.objective(self.tables, batch)
-            weighted = losses * batch.weight
-            weighted.sum().backward()
-        self.losses.index_add_(0, batch.site, weighted.detach().double())
+            losses.backward(batch.weight)  # of their weighted sum
+        self.losses.index_add_(0, batch.site, (losses.detach() * batch.weight).double())
         active = self.sizes > self.clock[0] // self.trainer.visits * self.trainer.batch_size
         self._penalise(active)
         for stepper in self.steppers.values():

@@ -19,7 +19,13 @@ from fedkge.kernels.gpu.launch import Tiles, launch
 from fedkge.kernels.gpu.similarity import MODULUS
 
 SHELF = Tiles(512, warps=1, rows=16)
+CROWDED = Tiles(8192, warps=8, rows=64)  #: where a row has many values, as a relation's
 COUNTED = 1024  #: positions that a program shelves
+
+
+def shelf_tiles(part: Contribution, height: int) -> Tiles:
+    """How wide programs read a row's shelf: one that is long, and read few by few, holds up the step."""
+    return CROWDED if not part.index.numel() and len(part.ids) > 4 * height else SHELF
 
 
 @dataclass(frozen=True, slots=True)

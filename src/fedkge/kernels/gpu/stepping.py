@@ -18,7 +18,7 @@ from fedkge.kernels.gpu.optimizers import (
     sites_of,
     steps_now,
 )
-from fedkge.kernels.gpu.shelving import SHELF, Shelves, shelf_gradient
+from fedkge.kernels.gpu.shelving import Shelves, shelf_gradient, shelf_tiles
 from fedkge.kernels.gpu.similarity import MODULUS
 
 
@@ -187,7 +187,7 @@ def adam_whole(
     v: Tensor,
     pace: Pace,
     adam: Adam,
-    tiles: Tiles = SHELF,
+    tiles: Tiles | None = None,
     noise: tuple[Tensor, Tensor] | None = None,
 ) -> None:
     """Compute the gradient of each row and step it at once: no gradient of the table's size exists.
@@ -195,7 +195,7 @@ def adam_whole(
     With `noise`, a key [1] and a scale [1], each row's gradient has the noise that `add_noise_` draws.
     """
     sites = len(pace.ends)
-    shape = tiles.fit(part.kind, table.shape[1], 1 << 20)
+    shape = (tiles or shelf_tiles(part, len(table))).fit(part.kind, table.shape[1], 1 << 20)
     grid = (len(table), triton.cdiv(shape["SPAN"], shape["CHUNK"]))
     shelves = Shelves.of(part, len(table))
     owners = (*sites_of(pace), corrections(pace, adam, table.dtype), sites)
