@@ -234,6 +234,32 @@ def _slope(kind, score, g):
 
 
 @unfused()
+def _slopes(kind, scores, d_scores, weight, out):  # [n], [n], scalar, [n]
+    if kind == DOT:
+        for j in range(out.shape[0]):
+            out[j] = d_scores[j] * weight
+    elif kind == L2:
+        for j in range(out.shape[0]):
+            out[j] = _slope(L2, scores[j], d_scores[j] * weight)
+    else:
+        for j in range(out.shape[0]):
+            out[j] = _slope(L1, scores[j], d_scores[j] * weight)
+
+
+@unfused()
+def _unpack(block, rows, first, left):  # [n, lanes], [n, w]
+    """Write a block of coordinates to rows, from column `first` on; at most `left` coordinates."""
+    if left >= block.shape[1]:
+        for j in range(block.shape[0]):
+            for lane in range(BYTES // block.itemsize):
+                rows[j, first + lane] = block[j, lane]
+    else:
+        for j in range(block.shape[0]):
+            for lane in range(left):
+                rows[j, first + lane] = block[j, lane]
+
+
+@unfused()
 def _true_gradient(kind, q, e, score, g, d_query, d_true):
     """Write the gradient of a true candidate, and add that of its query."""
     w = q.shape[0]
@@ -292,8 +318,7 @@ def gradients(
             i = starts[k] + p - places[k]
             moved[p] = 0
             if i < starts[k + 1]:
-                for j in range(n):
-                    slopes[p, j] = _slope(kind, scores[i, 1 + j], d_scores[i, 1 + j] * each[i])
+                _slopes(kind, scores[i, 1:], d_scores[i, 1:], each[i], slopes[p])
             else:
                 slopes[p] = 0
     for task in numba.prange((starts.shape[0] - 1) * real):
@@ -320,10 +345,8 @@ def gradients(
                     ),
                 )
         for part in range(parts):
-            for j in range(n):
-                row = values[b + k * n + j]
-                for lane in range(min(lanes, span - block * lanes)):
-                    row[part * span + block * lanes + lane] = pulled[part, j, lane]
+            first = part * span + block * lanes
+            _unpack(pulled[part], values[b + k * n : b + (k + 1) * n], first, span - block * lanes)
     for task in numba.prange(queries.shape[0] // GROUP):
         first = task * GROUP
         k = np.searchsorted(places, first, side="right") - 1
@@ -331,8 +354,7 @@ def gradients(
             i = starts[k] + p - places[k]
             if i < starts[k + 1]:
                 for part in range(parts):
-                    for d in range(span):
-                        d_query[i, part * span + d] = moved[p, part * (wide // 2) + d]
+                    d_query[i, part * span : (part + 1) * span] = moved[p, part * (wide // 2) :][:span]
                 row = table[true[i]]
                 g = d_scores[i, 0] * each[i]
                 _true_gradient(kind, query[i], row, scores[i, 0], g, d_query[i], values[i])
