@@ -48,13 +48,15 @@ def trained(trainer: Trainer, model: str, device: str, epochs: int = 4, captured
 
 
 OPTIONS = {"batch_size": 256, "negatives": 17, "lr": 1e-2, "subsampling": True}
+CHUNKS = pytest.mark.parametrize("chunk", [1, 50])
 
 
 @pytest.mark.parametrize("l3", [0.0, 0.1])
 @pytest.mark.parametrize("model", sorted(MODELS))
-def test_a_few_epochs_end_near_the_cpus(model: str, l3: float) -> None:
+@CHUNKS
+def test_a_few_epochs_end_near_the_cpus(model: str, l3: float, chunk: int) -> None:
     pytest.importorskip("numba")
-    trainer = Trainer(**OPTIONS, optimizer="sgd", l3=l3)
+    trainer = Trainer(**OPTIONS, optimizer="sgd", l3=l3, chunk=chunk)
     on_gpu, on_cpu = trained(trainer, model, "cuda"), trained(trainer, model, "cpu")
     torch.testing.assert_close(on_gpu.entities.cpu(), on_cpu.entities, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(on_gpu.relations.cpu(), on_cpu.relations, rtol=1e-3, atol=1e-4)
@@ -62,8 +64,11 @@ def test_a_few_epochs_end_near_the_cpus(model: str, l3: float) -> None:
 
 @pytest.mark.parametrize("optimizer", ["adam", "row-adam", "adagrad", "sgd"])
 @pytest.mark.parametrize("model", ["transe", "rotate", "complex", "transh"])
-def test_the_deterministic_variant_repeats_bit_by_bit_captured_or_not(model: str, optimizer: str) -> None:
-    trainer = Trainer(**OPTIONS, optimizer=optimizer, deterministic=True)
+@CHUNKS
+def test_the_deterministic_variant_repeats_bit_by_bit_captured_or_not(
+    model: str, optimizer: str, chunk: int
+) -> None:
+    trainer = Trainer(**OPTIONS, optimizer=optimizer, deterministic=True, chunk=chunk)
     first, again, eager = (trained(trainer, model, "cuda", captured=way) for way in (True, True, False))
     assert torch.equal(first.entities, again.entities)
     assert torch.equal(first.relations, again.relations)
@@ -82,11 +87,14 @@ def no_synchronisation() -> Iterator[None]:
 
 @pytest.mark.parametrize("optimizer", ["adam", "row-adam"])
 @pytest.mark.parametrize("model", ["transe", "rotate", "complex"])
-def test_an_epoch_never_waits_for_the_device(model: str, optimizer: str) -> None:
+@CHUNKS
+def test_an_epoch_never_waits_for_the_device(model: str, optimizer: str, chunk: int) -> None:
     keys = [torch.arange(300), torch.arange(5)]
     tables = Tables.create(MODELS[model](dim=20), keys[0], keys[1], 0, "cuda")
     training = Training(
-        Trainer(**OPTIONS, optimizer=optimizer, l3=0.1), tables, Corpus.of({"a": SITES["a"]}, 0, "cuda")
+        Trainer(**OPTIONS, optimizer=optimizer, l3=0.1, chunk=chunk),
+        tables,
+        Corpus.of({"a": SITES["a"]}, 0, "cuda"),
     )
     training.run(0, 2)
     before = tables.entities.clone()
