@@ -24,11 +24,14 @@ from fedkge.kernels.base import (
 from fedkge.kernels.cpu import (
     coding,
     composing,
+    filtering,
     grouping,
+    laying,
     losses,
     noise,
     norms,
     optimizers,
+    pulling,
     sampling,
     sharing,
     similarity,
@@ -123,15 +126,15 @@ def contrast_rows(
 def left_out(negatives: Tensor, starts: Tensor, draw: Draw) -> Tensor:
     out = torch.empty(len(draw.site), negatives.shape[1], dtype=torch.bool)
     where = (negatives, starts, draw.site, draw.first, draw.size, draw.known, draw.lo, draw.hi)
-    sharing.left_out(*(tensor.numpy() for tensor in where), out.numpy())
+    filtering.left_out(*(tensor.numpy() for tensor in where), out.numpy())
     return out
 
 
 def _laid(kind: Similarity, query: Tensor, table: Tensor, shared: Shared) -> Laid:
     """What kernels of shared negatives begin with: rows, and where and how they are laid out."""
     q, rows, starts, negatives = map(_rows, (query, table, shared.starts, shared.negatives))
-    placed, queries, packed = sharing.room(int(kind), rows, negatives, starts)
-    sharing.pack(int(kind), q, rows, negatives, starts, placed, queries, packed)
+    placed, queries, packed = laying.room(int(kind), rows, negatives, starts)
+    laying.pack(int(kind), q, rows, negatives, starts, placed, queries, packed)
     return q, rows, _rows(shared.true), starts, placed, queries, packed, np.ones(1, rows.dtype)
 
 
@@ -171,7 +174,7 @@ def shared_gradients(
     d_query = torch.empty(query.shape, dtype=table.dtype)
     values = torch.empty(len(query) + shared.negatives.numel(), table.shape[1], dtype=table.dtype)
     factors = map(_rows, (scores, d_scores, each))
-    sharing.gradients(int(kind), *laid, *factors, d_query.numpy(), values.numpy())
+    pulling.gradients(int(kind), *laid, *factors, d_query.numpy(), values.numpy())
     return d_query, values
 
 
