@@ -51,13 +51,15 @@ def decompose(kind, entities, anchor, factors, relation, sign, scale, d_query, d
         else:
             _product(g, f, -sign, d_anchor[i])
             used = w if kind == MULTIPLY else half
-            for d in range(half):
-                x, y, dx, dy = a[d], a[half + d], g[d], g[half + d]
-                real, imaginary = x * dx + y * dy, sign * (x * dy - y * dx)
-                if kind == MULTIPLY:
-                    r[d] = real
-                    r[half + d] = imaginary
-                else:
+            if kind == MULTIPLY:
+                for d in range(half):
+                    x, y, dx, dy = a[d], a[half + d], g[d], g[half + d]
+                    r[d] = x * dx + y * dy
+                    r[half + d] = sign * (x * dy - y * dx)
+            else:
+                for d in range(half):
+                    x, y, dx, dy = a[d], a[half + d], g[d], g[half + d]
+                    real, imaginary = x * dx + y * dy, sign * (x * dy - y * dx)
                     r[d] = scale * (f[d] * imaginary - f[half + d] * real)
         for d in range(used, r.shape[0]):
             r[d] = 0

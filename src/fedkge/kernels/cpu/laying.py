@@ -16,31 +16,16 @@ def address(array):
     return np.int64(array.ctypes.data)
 
 
-@inline()
-def _spread(kind, width, lanes):
-    """The width of a row in whole vectors: real numbers, or each half of complex ones."""
-    parts = 2 if kind == MODULUS else 1
-    span = width // parts
-    return span, (span + lanes - 1) // lanes * lanes * parts
-
-
 @unfused()
-def _copy(kind, row, span, wide, out):
-    """One row [w] to whole vectors [wide], zeros after it (after each half of complex numbers)."""
-    zero = row.dtype.type(0)
-    if kind == MODULUS:
-        half = wide // 2
+def _copy(row, span, parts, out):
+    """One row [parts span] to whole vectors, each part filled up with zeros."""
+    wide = out.shape[0] // parts
+    for part in range(parts):
+        source, target = row[part * span : (part + 1) * span], out[part * wide : (part + 1) * wide]
         for d in range(span):
-            out[d] = row[d]
-            out[half + d] = row[span + d]
-        for d in range(span, half):
-            out[d] = zero
-            out[half + d] = zero
-    else:
-        for d in range(span):
-            out[d] = row[d]
+            target[d] = source[d]
         for d in range(span, wide):
-            out[d] = zero
+            target[d] = 0
 
 
 def room(kind, table, negatives, starts):
@@ -55,28 +40,34 @@ def room(kind, table, negatives, starts):
     return placed, queries, np.empty((c, wide // lanes, rows, lanes), table.dtype)
 
 
+@unfused()
+def _deal(row, packed, k, j):  # [wide], [c, blocks, rows, lanes]
+    """Negative j of chunk k, block by block."""
+    for block in range(packed.shape[1]):
+        for lane in range(BYTES // row.itemsize):
+            packed[k, block, j, lane] = row[block * (BYTES // row.itemsize) + lane]
+
+
 @steady()
 def pack(kind, query, table, negatives, starts, places, queries, packed):
     """Copy queries to [places[c], wide] and negatives to [c, blocks, n + 4, lanes]."""
     c, n = negatives.shape
-    lanes = BYTES // table.itemsize
-    span, wide = _spread(kind, table.shape[1], lanes)
-    rows = packed.shape[2]
+    wide, rows = queries.shape[1], packed.shape[2]
+    parts = 2 if kind == MODULUS else 1
+    span = table.shape[1] // parts
     groups = (rows + SIDE - 1) // SIDE
     for task in numba.prange(c * groups):
         k, first = task // groups, task % groups * SIDE
         row = np.empty(wide, table.dtype)
         for j in range(first, min(first + SIDE, rows)):
-            _copy(kind, table[negatives[k, min(j, n - 1)]], span, wide, row)
-            for block in range(wide // lanes):
-                for lane in range(lanes):
-                    packed[k, block, j, lane] = row[block * lanes + lane]
+            _copy(table[negatives[k, min(j, n - 1)]], span, parts, row)
+            _deal(row, packed, k, j)
     for task in numba.prange(queries.shape[0] // GROUP):
         first = task * GROUP
         k = np.searchsorted(places, first, side="right") - 1
         for p in range(first, first + GROUP):
             i = starts[k] + p - places[k]
             if i < starts[k + 1]:
-                _copy(kind, query[i], span, wide, queries[p])
+                _copy(query[i], span, parts, queries[p])
             else:
                 queries[p] = 0
