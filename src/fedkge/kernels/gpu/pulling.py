@@ -13,12 +13,12 @@ from torch import Tensor
 
 from fedkge.kernels.base import Shared, Similarity
 from fedkge.kernels.gpu.launch import launch
-from fedkge.kernels.gpu.sharing import tile_of
-from fedkge.kernels.gpu.similarity import DOT, L2, MODULUS, pull, pull_complex
+from fedkge.kernels.gpu.sharing import products, tile_of
+from fedkge.kernels.gpu.similarity import DOT, L1, L2, MODULUS, TINY, pull
 
 #: rows and coordinates in a tile, and warps
-PULL = dict.fromkeys(Similarity, (32, 16, 4))
-PRODUCT = (32, 64, 4)  #: the same for products
+PULL = dict.fromkeys(Similarity, (16, 64, 8)) | {Similarity.MODULUS: (16, 64, 4)}
+PRODUCT = (64, 64, 4)  #: the same for products
 STEP = 32  #: rows that a product takes at a time
 
 
@@ -58,9 +58,14 @@ def _load(base, at, mask, KIND: tl.constexpr, SPAN: tl.constexpr):
 
 @triton.jit
 def _step(x, y, other_x, other_y, weight, KIND: tl.constexpr):
-    """weight * d similarity / d row, real and imaginary."""
+    """weight * d similarity / d row, real and imaginary; of L1 with either sign for equal coordinates."""
     if KIND == MODULUS:
-        return pull_complex(x, y, other_x, other_y, weight)
+        dx, dy = x - other_x, y - other_y
+        step = -weight * tl.rsqrt(dx * dx + dy * dy + TINY)
+        return step * dx, step * dy
+    elif KIND == L1:
+        step = tl.where(x > other_x, -weight, weight)
+        return step, step
     else:
         step = pull(x, other_x, weight, KIND)
         return step, step
@@ -138,6 +143,7 @@ def _pull_negatives(
     SPAN: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    UNROLL: tl.constexpr,
 ):
     chunk = (tile // tiles).to(tl.int64)
     j = (tile % tiles * ROWS + tl.arange(0, ROWS))[:, None]
@@ -147,13 +153,17 @@ def _pull_negatives(
     x, y = _load(table, row * WIDTH + d, live & mine, KIND, SPAN)
     sum_x = tl.zeros((ROWS, COLUMNS), table.dtype.element_ty)
     sum_y = tl.zeros((ROWS, COLUMNS), table.dtype.element_ty)
-    for i in range(tl.load(starts + chunk), tl.load(starts + chunk + 1)):
-        q_x, q_y = _load(query, i * WIDTH + d, live, KIND, SPAN)
-        weight = tl.load(by_query + i * n + j, mask=mine, other=0.0)
-        step_x, step_y = _step(x, y, q_x, q_y, weight, KIND)
-        sum_x += step_x
-        if KIND == MODULUS:
-            sum_y += step_y
+    end = tl.load(starts + chunk + 1)
+    for start in range(tl.load(starts + chunk), end, UNROLL):
+        for u in tl.static_range(UNROLL):
+            i = tl.minimum(start + u, end - 1)
+            q_x, q_y = _load(query, i * WIDTH + d, live, KIND, SPAN)
+            weight = tl.load(by_query + i * n + j, mask=mine, other=0.0)
+            weight = tl.where(start + u < end, weight, 0.0)
+            step_x, step_y = _step(x, y, q_x, q_y, weight, KIND)
+            sum_x += step_x
+            if KIND == MODULUS:
+                sum_y += step_y
     at = (chunk * n + j) * WIDTH + d
     tl.store(values + at, sum_x, mask=live & mine)
     if KIND == MODULUS:
@@ -197,7 +207,7 @@ def _pull(
     else:
         _pull_negatives(
             tile - queries, values, query, table, negatives, starts, by_query, others, n,
-            KIND, WIDTH, SPAN, ROWS, COLUMNS,
+            KIND, WIDTH, SPAN, ROWS, COLUMNS, UNROLL,
         )  # fmt: skip
 
 
@@ -281,7 +291,7 @@ def gradients(
     scores: Tensor,
     d_scores: Tensor,
     each: Tensor,
-    precision: str = "ieee",
+    precision: str | None = None,
 ) -> tuple[Tensor, Tensor]:
     b, (c, n), width = len(query), shared.negatives.shape, table.shape[1]
     span = width // 2 if kind is Similarity.MODULUS else width
@@ -297,7 +307,7 @@ def gradients(
     columns = triton.cdiv(span, sizes["COLUMNS"])
     out = (d_query, values[:b])
     if multiplies:
-        meta = {"WIDTH": width, "STEP": STEP, "PRECISION": precision, **sizes}
+        meta = {"WIDTH": width, "STEP": STEP, "PRECISION": precision or products(), **sizes}
         slopes = (by_query, d_scores, each)
         launch(_multiply_queries, (c * tiles[0], columns), *out, *rows, *slopes, tiles[0], n, **meta)
         by_rows = (query, shared.starts, by_query)

@@ -18,10 +18,17 @@ from fedkge.kernels.gpu.losses import soften
 from fedkge.kernels.gpu.optimizers import site_of
 from fedkge.kernels.gpu.similarity import DOT, L1, L2
 
-SIDES = (32, 32, 8)  #: queries and negatives in a tile of distances, and warps
+#: queries and negatives in a tile of distances, and warps
+SIDES = dict.fromkeys(Similarity, (16, 64, 8)) | {Similarity.MODULUS: (16, 32, 4)}
 PRODUCT = (64, 32, 4)  #: the same for products
+PRECISIONS = {"highest": "ieee", "high": "tf32x3", "medium": "tf32"}  #: of products, by torch's word for it
 STEP = 32  #: coordinates of a product at a time
 LONGEST = 1024  #: negatives whose weights a program holds at once
+
+
+def products() -> str:
+    """How exactly products are computed: in float32, or as `torch.set_float32_matmul_precision` says."""
+    return PRECISIONS[torch.get_float32_matmul_precision()]
 
 
 @triton.jit
@@ -149,12 +156,13 @@ def _distances(
 @triton.jit
 def _products(
     scores,
+    laid,  # [WIDTH, total]
     query,
-    table,
-    negatives,
     starts,
     tiles,
+    b,
     n,
+    total,
     WIDTH: tl.constexpr,
     QUERIES: tl.constexpr,
     NEGATIVES: tl.constexpr,
@@ -165,14 +173,15 @@ def _products(
     if first < end:
         i = first + tl.arange(0, QUERIES)
         j = tl.program_id(1) * NEGATIVES + tl.arange(0, NEGATIVES)
-        row = tl.load(negatives + chunk * n + j, mask=j < n, other=0)
+        e_at = laid + b + chunk * n + j[None, :]
+        wide = chunk * 0 + total  # in 64 bits
         sums = tl.zeros((QUERIES, NEGATIVES), tl.float32)
         for start in range(0, WIDTH, STEP):
             d = start + tl.arange(0, STEP)
             live = (d < WIDTH)[None, :]
             q = tl.load(query + i[:, None] * WIDTH + d[None, :], mask=(i < end)[:, None] & live, other=0.0)
-            e = tl.load(table + row[:, None] * WIDTH + d[None, :], mask=(j < n)[:, None] & live, other=0.0)
-            sums = tl.dot(q, tl.trans(e), sums, input_precision=PRECISION)
+            e = tl.load(e_at + d[:, None] * wide, mask=(d < WIDTH)[:, None] & (j < n)[None, :], other=0.0)
+            sums = tl.dot(q, e, sums, input_precision=PRECISION)
         at = scores + i[:, None] * (n + 1) + 1 + j[None, :]
         tl.store(at, sums, mask=(i < end)[:, None] & (j < n)[None, :])
 
@@ -243,7 +252,7 @@ def scores(
     table: Tensor,
     shared: Shared,
     contrast: tuple[float, float] | None,
-    precision: str = "ieee",
+    precision: str | None = None,
     sides: tuple[int, int, int] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Losses [b], similarities [b, 1 + n], the losses' slopes [b, 1 + n]; without contrast the second."""
@@ -266,26 +275,25 @@ def _tiles(
     query: Tensor,
     table: Tensor,
     shared: Shared,
-    precision: str,
+    precision: str | None,
     sides: tuple[int, int, int] | None,
 ) -> None:
     """The similarities of negatives."""
     b, (c, n), width = len(query), shared.negatives.shape, table.shape[1]
     span = width // 2 if kind is Similarity.MODULUS else width
     multiplies = kind is Similarity.DOT and table.dtype is torch.float32
-    queries, negatives, warps = sides or (PRODUCT if multiplies else SIDES)
+    queries, negatives, warps = sides or (PRODUCT if multiplies else SIDES[kind])
     tiles = triton.cdiv(shared.longest, queries)
     grid = (c * tiles, triton.cdiv(n, negatives))
     sizes = {"QUERIES": queries, "NEGATIVES": negatives, "num_warps": warps}
-    if multiplies:
-        meta = {"WIDTH": width, "STEP": STEP, "PRECISION": precision}
-        rows = (query, table, shared.negatives, shared.starts)
-        launch(_products, grid, found, *rows, tiles, n, **meta, **sizes)
-        return
     total = b + c * n
     laid = table.new_empty(width, total)
     by_tile = (triton.cdiv(total, 32), triton.cdiv(width, 32))
     lay = {"WIDTH": width, "ROWS": 32, "SPAN": 32}
     launch(_lay, by_tile, laid, query, table, shared.negatives, b, total, **lay)
+    if multiplies:
+        product = {"WIDTH": width, "STEP": STEP, "PRECISION": precision or products(), **sizes}
+        launch(_products, grid, found, laid, query, shared.starts, tiles, b, n, total, **product)
+        return
     meta = {"KIND": int(kind), "SPAN": span, "UNROLL": next(u for u in (8, 4, 2, 1) if span % u == 0)}
     launch(_distances, grid, found, laid, shared.starts, tiles, b, n, total, **meta, **sizes)
