@@ -14,7 +14,7 @@ from torch import Tensor
 from fedkge.kernels.base import Shared, Similarity
 from fedkge.kernels.gpu.launch import launch
 from fedkge.kernels.gpu.sharing import products, tile_of
-from fedkge.kernels.gpu.similarity import DOT, L1, L2, MODULUS, TINY, pull
+from fedkge.kernels.gpu.similarity import DOT, L2, MODULUS, pull, pull_complex
 
 #: rows and coordinates in a tile, and warps
 PULL = dict.fromkeys(Similarity, (16, 64, 8)) | {Similarity.MODULUS: (16, 64, 4)}
@@ -58,14 +58,9 @@ def _load(base, at, mask, KIND: tl.constexpr, SPAN: tl.constexpr):
 
 @triton.jit
 def _step(x, y, other_x, other_y, weight, KIND: tl.constexpr):
-    """weight * d similarity / d row, real and imaginary; of L1 with either sign for equal coordinates."""
+    """weight * d similarity / d row, real and imaginary."""
     if KIND == MODULUS:
-        dx, dy = x - other_x, y - other_y
-        step = -weight * tl.rsqrt(dx * dx + dy * dy + TINY)
-        return step * dx, step * dy
-    elif KIND == L1:
-        step = tl.where(x > other_x, -weight, weight)
-        return step, step
+        return pull_complex(x, y, other_x, other_y, weight)
     else:
         step = pull(x, other_x, weight, KIND)
         return step, step
@@ -143,7 +138,6 @@ def _pull_negatives(
     SPAN: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
-    UNROLL: tl.constexpr,
 ):
     chunk = (tile // tiles).to(tl.int64)
     j = (tile % tiles * ROWS + tl.arange(0, ROWS))[:, None]
@@ -153,17 +147,13 @@ def _pull_negatives(
     x, y = _load(table, row * WIDTH + d, live & mine, KIND, SPAN)
     sum_x = tl.zeros((ROWS, COLUMNS), table.dtype.element_ty)
     sum_y = tl.zeros((ROWS, COLUMNS), table.dtype.element_ty)
-    end = tl.load(starts + chunk + 1)
-    for start in range(tl.load(starts + chunk), end, UNROLL):
-        for u in tl.static_range(UNROLL):
-            i = tl.minimum(start + u, end - 1)
-            q_x, q_y = _load(query, i * WIDTH + d, live, KIND, SPAN)
-            weight = tl.load(by_query + i * n + j, mask=mine, other=0.0)
-            weight = tl.where(start + u < end, weight, 0.0)
-            step_x, step_y = _step(x, y, q_x, q_y, weight, KIND)
-            sum_x += step_x
-            if KIND == MODULUS:
-                sum_y += step_y
+    for i in range(tl.load(starts + chunk), tl.load(starts + chunk + 1)):
+        q_x, q_y = _load(query, i * WIDTH + d, live, KIND, SPAN)
+        weight = tl.load(by_query + i * n + j, mask=mine, other=0.0)
+        step_x, step_y = _step(x, y, q_x, q_y, weight, KIND)
+        sum_x += step_x
+        if KIND == MODULUS:
+            sum_y += step_y
     at = (chunk * n + j) * WIDTH + d
     tl.store(values + at, sum_x, mask=live & mine)
     if KIND == MODULUS:
@@ -207,7 +197,7 @@ def _pull(
     else:
         _pull_negatives(
             tile - queries, values, query, table, negatives, starts, by_query, others, n,
-            KIND, WIDTH, SPAN, ROWS, COLUMNS, UNROLL,
+            KIND, WIDTH, SPAN, ROWS, COLUMNS,
         )  # fmt: skip
 
 

@@ -156,13 +156,12 @@ def _distances(
 @triton.jit
 def _products(
     scores,
-    laid,  # [WIDTH, total]
     query,
+    table,
+    negatives,
     starts,
     tiles,
-    b,
     n,
-    total,
     WIDTH: tl.constexpr,
     QUERIES: tl.constexpr,
     NEGATIVES: tl.constexpr,
@@ -173,15 +172,14 @@ def _products(
     if first < end:
         i = first + tl.arange(0, QUERIES)
         j = tl.program_id(1) * NEGATIVES + tl.arange(0, NEGATIVES)
-        e_at = laid + b + chunk * n + j[None, :]
-        wide = chunk * 0 + total  # in 64 bits
+        row = tl.load(negatives + chunk * n + j, mask=j < n, other=0)
         sums = tl.zeros((QUERIES, NEGATIVES), tl.float32)
         for start in range(0, WIDTH, STEP):
             d = start + tl.arange(0, STEP)
             live = (d < WIDTH)[None, :]
             q = tl.load(query + i[:, None] * WIDTH + d[None, :], mask=(i < end)[:, None] & live, other=0.0)
-            e = tl.load(e_at + d[:, None] * wide, mask=(d < WIDTH)[:, None] & (j < n)[None, :], other=0.0)
-            sums = tl.dot(q, e, sums, input_precision=PRECISION)
+            e = tl.load(table + row[:, None] * WIDTH + d[None, :], mask=(j < n)[:, None] & live, other=0.0)
+            sums = tl.dot(q, tl.trans(e), sums, input_precision=PRECISION)
         at = scores + i[:, None] * (n + 1) + 1 + j[None, :]
         tl.store(at, sums, mask=(i < end)[:, None] & (j < n)[None, :])
 
@@ -286,14 +284,15 @@ def _tiles(
     tiles = triton.cdiv(shared.longest, queries)
     grid = (c * tiles, triton.cdiv(n, negatives))
     sizes = {"QUERIES": queries, "NEGATIVES": negatives, "num_warps": warps}
+    if multiplies:
+        meta = {"WIDTH": width, "STEP": STEP, "PRECISION": precision or products()}
+        rows = (query, table, shared.negatives, shared.starts)
+        launch(_products, grid, found, *rows, tiles, n, **meta, **sizes)
+        return
     total = b + c * n
     laid = table.new_empty(width, total)
     by_tile = (triton.cdiv(total, 32), triton.cdiv(width, 32))
     lay = {"WIDTH": width, "ROWS": 32, "SPAN": 32}
     launch(_lay, by_tile, laid, query, table, shared.negatives, b, total, **lay)
-    if multiplies:
-        product = {"WIDTH": width, "STEP": STEP, "PRECISION": precision or products(), **sizes}
-        launch(_products, grid, found, laid, query, shared.starts, tiles, b, n, total, **product)
-        return
     meta = {"KIND": int(kind), "SPAN": span, "UNROLL": next(u for u in (8, 4, 2, 1) if span % u == 0)}
     launch(_distances, grid, found, laid, shared.starts, tiles, b, n, total, **meta, **sizes)

@@ -160,8 +160,6 @@ def _adam_whole(
         y = x
         if KIND == MODULUS:
             y = tl.load(table + at + SPAN, mask=live, other=0.0)
-        first = tl.load(m + at, mask=live, other=0.0)  # on their way while the gradient is summed up
-        second = tl.load(v + at, mask=live, other=0.0)
         g_x, g_y = shelf_gradient(
             row, x, y, d, starts, order, query, ahead, values, scores, d_scores, pairs, front, n,
             KIND, WIDTH, SPAN, BLOCK, CHUNK,
@@ -177,10 +175,7 @@ def _adam_whole(
                 g_y += size * normals_from(word, own, SPAN, start, CHUNK)
         rate = tl.load(corrections + site)
         root = tl.load(corrections + sites + site)
-        x, first, second = adam_step(x, g_x, first, second, rate, root, BETA1, BETA2, EPSILON)
-        tl.store(table + at, x, mask=live)
-        tl.store(m + at, first, mask=live)
-        tl.store(v + at, second, mask=live)
+        _step_row(table, m, v, at, live, x, g_x, rate, root, BETA1, BETA2, EPSILON)
         if KIND == MODULUS:
             _step_row(table, m, v, at + SPAN, live, y, g_y, rate, root, BETA1, BETA2, EPSILON)
 
