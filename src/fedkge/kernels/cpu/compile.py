@@ -50,4 +50,3 @@ parallel = partial(_cached, fastmath=SUMS, parallel=True)
 unfused = partial(_cached, fastmath=SUMS - {"contract"})  # keeps to it wherever it is called
 elementwise = partial(_cached, parallel=True)
 written = _cached  # rounds and adds as written
-steady = partial(_cached, fastmath=SUMS - {"contract"}, parallel=True)  # `unfused`, on all threads

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from fedkge.kernels.cpu.compile import steady
+from fedkge.kernels.cpu.compile import elementwise
 
 BLOCK = 32  #: queries that a thread takes at a time
 BITS = 14  #: of the filter that answers are looked up in
 MANY = 8  #: answers for each negative from which on negatives are looked up among answers
 
 
-@steady()
+@elementwise()
 def left_out(negatives, starts, site, first, size, known, lo, hi, out):
     """`kernels.reference.left_out`: few answers are looked up among negatives, many answers the other way."""
     n = negatives.shape[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from fedkge.kernels.cpu.compile import inline, steady, unfused
+from fedkge.kernels.cpu.compile import elementwise, inline, unfused
 from fedkge.kernels.cpu.similarity import MODULUS
 from fedkge.kernels.cpu.tiles import GROUP, SIDE
 from fedkge.kernels.cpu.vectors import BYTES
@@ -48,7 +48,7 @@ def _deal(row, packed, k, j):  # [wide], [c, blocks, rows, lanes]
             packed[k, block, j, lane] = row[block * (BYTES // row.itemsize) + lane]
 
 
-@steady()
+@elementwise()
 def pack(kind, query, table, negatives, starts, places, queries, packed):
     """Copy queries to [places[c], wide] and negatives to [c, blocks, n + 4, lanes]."""
     c, n = negatives.shape

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from fedkge.kernels.cpu.compile import inline, steady, unfused
+from fedkge.kernels.cpu.compile import elementwise, inline, unfused
 from fedkge.kernels.cpu.laying import address
 from fedkge.kernels.cpu.similarity import DOT, L1, L2, MODULUS, TINY
 from fedkge.kernels.cpu.tiles import GROUP, backward_dot, backward_l1, backward_l2, backward_modulus
@@ -92,7 +92,7 @@ def _tile_gradient(kind, one, arguments):
         backward_dot(one, arguments)
 
 
-@steady()
+@elementwise()
 def gradients(
     kind, query, table, true, starts, places, queries, packed, ones, scores, d_scores, each, d_query, values
 ):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from fedkge.kernels.cpu.compile import inline, steady, unfused, written
+from fedkge.kernels.cpu.compile import elementwise, inline, unfused, written
 from fedkge.kernels.cpu.exponential import decay
 from fedkge.kernels.cpu.laying import address
 from fedkge.kernels.cpu.losses import log1p
@@ -119,7 +119,7 @@ def _contrast(s, gone, margin, temperature, weight, out):
     return half * (loss + lost)
 
 
-@steady()
+@elementwise()
 def scores(
     kind, query, table, true, starts, places, queries, packed, ones, gone, options, scores, losses, slopes
 ):

@@ -1,7 +1,8 @@
 """Vector code that is written out: numba functions made of LLVM's vectors, which it lowers to any processor.
 
 LLVM's own vectorisation does not keep a tile of sums in registers. What is written here rounds as written, so
-that compiled and cached code agree to the bit.
+that compiled and cached code agree to the bit, in functions that are compiled without fast-math: numba lays a
+function's flags on every instruction in it, on these too.
 """
 
 from __future__ import annotations
