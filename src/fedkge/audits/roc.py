@@ -55,13 +55,34 @@ def auc(groups: Sequence[Scored]) -> Estimate:
 
 
 def _delong(group: Scored) -> tuple[float, float]:
-    """Area and its variance, from midranks: V[i] is the share of the other side that i stands above."""
+    """Area and its variance, from midranks."""
+    above, below = _shares(group)
+    return float(above.mean()), _variance(above, below)
+
+
+def _shares(group: Scored) -> tuple[Numbers, Numbers]:
+    """Of each member the share of others below it [n]; of each other the share of members above it [m]."""
     n, m = len(group.members), len(group.others)
     together = midranks(np.concatenate(group))
-    above = (together[:n] - midranks(group.members)) / m  # [n]
-    below = 1 - (together[n:] - midranks(group.others)) / n  # [m]
-    variance = sum(float(part.var(ddof=1)) / len(part) for part in (above, below) if len(part) > 1)
-    return float(above.mean()), variance
+    above = (together[:n] - midranks(group.members)) / m
+    below = 1 - (together[n:] - midranks(group.others)) / n
+    return above, below
+
+
+def _variance(above: Numbers, below: Numbers) -> float:
+    return sum(float(part.var(ddof=1)) / len(part) for part in (above, below) if len(part) > 1)
+
+
+def difference(first: Sequence[Scored], second: Sequence[Scored]) -> Estimate:
+    """The first area less the second, of two models on the same triples; variance by DeLong (1988)."""
+    weights = _weights(first)
+    value, spread = 0.0, 0.0
+    for weight, one, two in zip(weights.tolist(), first, second, strict=True):
+        above, below = (a - b for a, b in zip(_shares(one), _shares(two), strict=True))
+        value += weight * float(above.mean())
+        spread += weight**2 * _variance(above, below)
+    spread = Z * sqrt(spread)
+    return Estimate(value, value - spread, value + spread)
 
 
 def midranks(values: Numbers) -> Numbers:

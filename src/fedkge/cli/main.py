@@ -10,6 +10,7 @@ from fedkge.cli.cluster import cluster
 from fedkge.cli.privacy import privacy
 from fedkge.cli.report import report
 from fedkge.cli.run import compare, run, sweep
+from fedkge.cli.unlearn import unlearn, yardsticks
 
 app = typer.Typer(
     name="fedkge",
@@ -23,6 +24,8 @@ for body in (
     run,
     compare,
     sweep,
+    unlearn,
+    yardsticks,
     report,
     privacy,
     attack,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,10 +26,9 @@ def train(
 ) -> dict[Path, str]:
     """Train what is not done yet; why runs failed, by folder. One that fails does not stop the others."""
     from fedkge.runs.folder import RunFolder
-    from fedkge.runtimes.loop import Interrupted
     from fedkge.runtimes.run import Simulation, run
 
-    on = _device(device)
+    on = chosen_device(device)
     begun = {folder: _begun(folder, out, experiment, resume) for folder, experiment in experiments.items()}
     data = _load(experiments)
     _check_starts({f: experiment for f, experiment in experiments.items() if not begun[f]}, data)
@@ -48,11 +48,8 @@ def train(
         place = f"{name} ({number}/{len(experiments)})" if len(experiments) > 1 else name
         try:
             made = RunFolder.create(folder, experiment, begun[folder])
-            with progress(place) as watch:
+            with interruptible(folder), progress(place) as watch:
                 run(experiment, made, on, data[folder], watch, Simulation(stacked=stacked))
-        except (KeyboardInterrupt, Interrupted) as signal:
-            print(f"interrupted: {folder}: the same command with --resume goes on", file=sys.stderr)
-            raise typer.Exit(143 if str(signal) == "SIGTERM" else 130) from None
         except FedkgeError as error:
             if len(experiments) == 1:
                 raise
@@ -61,6 +58,18 @@ def train(
     if len(failures) == len(experiments):
         raise typer.Exit(2)
     return failures
+
+
+@contextmanager
+def interruptible(folder: Path) -> Iterator[None]:
+    """A signal ends the command, and says how to go on."""
+    from fedkge.runtimes.loop import Interrupted
+
+    try:
+        yield
+    except (KeyboardInterrupt, Interrupted) as signal:
+        print(f"interrupted: {folder}: the same command with --resume goes on", file=sys.stderr)
+        raise typer.Exit(143 if str(signal) == "SIGTERM" else 130) from None
 
 
 def _begun(folder: Path, out: Path, experiment: Experiment, resume: bool) -> bool:
@@ -115,7 +124,8 @@ def _say_what_is_exposed(experiment: Experiment, data: Sources) -> None:
             print(f"note: {found}", file=sys.stderr)
 
 
-def _device(name: str) -> torch.device:
+def chosen_device(name: str) -> torch.device:
+    """The device of that name; auto: a GPU where there is one."""
     import torch
 
     if name not in ("auto", "cpu", "cuda"):

@@ -175,6 +175,7 @@ class View:
     of: Callable[[Site, Update], Tables]
     watched: bool = False  #: validated too; one that improves counts
     answer: bool = False  #: made of the hub's answer of the round whose tables are kept
+    second: bool = False  #: the second table itself: with it a site's state can be put together again
 
 
 @dataclass(frozen=True, slots=True)

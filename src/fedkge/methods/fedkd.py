@@ -45,4 +45,4 @@ class FedKD(FedEP):
         return own + (to_large + to_small) / own.detach()
 
     def views(self) -> tuple[View, ...]:
-        return (View("small", lambda site, answer: site.travelling),)
+        return (View("small", lambda site, answer: site.travelling, second=True),)

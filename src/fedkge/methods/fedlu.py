@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Literal
 
@@ -12,13 +12,13 @@ from torch import Tensor
 
 from fedkge.errors import ConfigError
 from fedkge.exchange.rows import Memory, Update
-from fedkge.graphs.graph import Axis
 from fedkge.kernels import distil
 from fedkge.methods.base import METHODS, Dials, Second, View
 from fedkge.methods.fedep import FedEP
 from fedkge.methods.state import Hub, Site
 from fedkge.models import Model, Tables
 from fedkge.training import Batch, Trainer
+from fedkge.training.interference import still
 
 LEAST = 1e-3  #: a gain of the validation MRR that counts late in a run
 
@@ -73,7 +73,7 @@ class FedLU(FedEP):
 
     def objective(self, trainer: Trainer, tables: Tables, batch: Batch, dials: Memory) -> Tensor:
         assert tables.second is not None
-        second = _still(tables.second) if self.relations == "local" else tables.second
+        second = still(tables.second) if self.relations == "local" else tables.second
         own, common = (
             one.scores(batch.anchor, batch.relation, batch.index, batch.side) for one in (tables, second)
         )
@@ -90,7 +90,7 @@ class FedLU(FedEP):
         return self.measure_hub
 
     def views(self) -> tuple[View, ...]:
-        found = View("global", lambda site, answer: site.travelling, watched=True)
+        found = View("global", lambda site, answer: site.travelling, watched=True, second=True)
         return (found, View("hub", _laid, answer=True)) if self.measure_hub else (found,)
 
 
@@ -124,10 +124,3 @@ def _laid(site: Site, answer: Update) -> Tables:
     laid = site.overlay(site.merged(answer)).second
     assert laid is not None
     return laid
-
-
-def _still(tables: Tables) -> Tables:
-    """The same tables, whose relations are not differentiated."""
-    moving = dict(tables.gradients)
-    moving.pop(Axis.RELATION, None)
-    return replace(tables, relations=tables.relations.detach(), gradients=moving)

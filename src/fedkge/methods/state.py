@@ -32,6 +32,9 @@ class Site:
     kept: Mapping[Axis, Memory]  # axis -> name -> [rows, width]: see `Method.kept`
     memory: Memory = field(default_factory=dict)  #: anything else that lasts from round to round
     dials: Memory = field(default_factory=dict)  # name -> [1]: see `Method.dials`
+    beyond: dict[Axis, Tensor] = field(
+        default_factory=dict
+    )  # axis -> [rows, width]: added to rows that leave, while a site unlearns
 
     @property
     def travelling(self) -> Tables:
@@ -41,7 +44,10 @@ class Site:
     def read(self, axis: Axis) -> Rows:
         """The rows that the site shares."""
         shared = self.shared[axis]
-        return Rows(shared.ids, self.travelling.table(axis).index_select(0, shared.local))
+        values = self.travelling.table(axis).index_select(0, shared.local)
+        if axis in self.beyond:
+            values = values + self.beyond[axis].index_select(0, shared.local)
+        return Rows(shared.ids, values)
 
     def write(self, update: Update) -> None:
         """Replace rows that the site shares."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from types import MappingProxyType
@@ -22,6 +22,7 @@ from fedkge.nodes.terms import Terms
 from fedkge.randomness import byte_keys
 from fedkge.training import Changes, Corpus, Penalty, Training
 from fedkge.training.confidential import unmarked
+from fedkge.training.interference import avoiding
 from fedkge.training.private import PrivateTraining, Protection
 
 CACHE = 8 << 20  #: bytes of entity tables that a CPU trains together
@@ -80,6 +81,7 @@ class Stack:
             self.known_openly = {site: Known.from_graph(graph) for site, graph in opened.items()}
         self._factored = {name: self._no_rows() for name in self.names} if self._factoring else {}
         self._stale = False  # the rows that are trained as factors have changed
+        self.before: dict[str, Callable[[int], None]] = {}  # member -> what precedes its training of a round
         self.training = self._training()
 
     def learner(self, name: str) -> Learner:
@@ -171,9 +173,8 @@ class Stack:
     def fit(self, names: Sequence[str], round: int) -> dict[str, float]:
         """Train some members for a round, counted from 1; each one's mean loss."""
         if self._stale:
-            moments = self.training.state()
-            self.training, self._stale = self._training(), False
-            self.training.load_state(moments)
+            self._renew()
+            self._stale = False
         epochs = self.terms.trainer.epochs
         chosen = [self.numbers[name] for name in names]
         self.training.choose(chosen)
@@ -182,8 +183,22 @@ class Stack:
                 self.training.steppers[prefix].restart()
         if isinstance(self.training, PrivateTraining):
             self.training.check_rows()
+        for name in names:
+            if name in self.before:
+                self.before[name](round)
         losses = self.training.run((round - 1) * epochs).tolist()
         return {self.names[i]: losses[i] for i in chosen}
+
+    def _renew(self) -> None:
+        """Train by another schedule, with the same moments."""
+        moments = self.training.state()
+        self.training = self._training()
+        self.training.load_state(moments)
+
+    def avoid(self, beyond: Mapping[str, Ids]) -> None:
+        """Draw none of these triples, by member, as a negative from now on."""
+        self.corpus = avoiding(self.corpus, beyond)
+        self._renew()
 
     def visits(self, names: Sequence[str]) -> int:
         """How many triples a round of these members trains on, counted once per epoch and side."""
@@ -249,6 +264,11 @@ class Learner:
             for own in (tables, tables.second):
                 if own is not None and own.model == tables.model:
                     own.table(axis).index_copy_(0, at.to(tables.device), rows.to(tables.device))
+        self.best.copy_(tables)
+
+    def take(self, tables: Tables) -> None:
+        """Begin with these tables, second ones too, now and kept."""
+        self.site.tables.copy_(tables)
         self.best.copy_(tables)
 
     def fit(self, round: int) -> Fitted:

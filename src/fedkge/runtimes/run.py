@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,10 @@ from fedkge.runtimes.simulate import Simulated, Simulation
 __all__ = ["Progress", "Simulated", "Simulation", "Watch", "run"]
 
 
+def unprepared(nodes: Carrier) -> None:
+    """Nodes begin as they are."""
+
+
 def run(
     experiment: Experiment,
     folder: RunFolder,
@@ -35,10 +39,11 @@ def run(
     watch: Watch = ignored,
     how: Simulation = Simulation(),  # noqa: B008 - frozen
     tap: Tap | None = None,
+    prepare: Callable[[Carrier], None] = unprepared,
 ) -> dict[str, Any]:
     """Train the federation, keep each site's best validated tables, measure them on test; the summary.
 
-    `data` are the experiment's graphs, where they are at hand.
+    `data` are the experiment's graphs, where they are at hand; `prepare` may change nodes before they begin.
     """
     with folder.alone():
         started = time.perf_counter()
@@ -50,6 +55,7 @@ def run(
                 folder.journal.write("links", **asdict(report))
             kind: Any = {"simulate": Simulated, "processes": Processes}[experiment.runtime.name]
             nodes: Carrier = kind(experiment, sources, folder, device, how, watch, tap)
+            prepare(nodes)
         if begun:
             folder.journal.write("resumed", round=nodes.round)
         nodes.play()

@@ -29,6 +29,11 @@ class Answers:
     lo: Tensor  # int64 [m]: where the answers of triple i's query start
     hi: Tensor  # int64 [m]
 
+    @classmethod
+    def of(cls, triples: Ids, side: Side, first: Ids, owned: Ids) -> Answers:
+        """Of distinct triples; triple i's site has `owned[i]` entities from `first[i]` on."""
+        return cls(*map(torch.from_numpy, _answers(triples, side, first, owned)))
+
 
 @dataclass(frozen=True, slots=True)
 class Corpus:

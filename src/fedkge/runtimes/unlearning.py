@@ -1,0 +1,167 @@
+"""Unlearning as a run: sites begin with an old run's tables, forget, and go on with what is retained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from fedkge.config import to_toml
+from fedkge.errors import ConfigError
+from fedkge.graphs.graph import Federation
+from fedkge.graphs.marks import read_names
+from fedkge.graphs.writing import write_federation
+from fedkge.methods.unlearn import Unlearn
+from fedkge.nodes.ledgers import LEDGER
+from fedkge.nodes.store import write_whole
+from fedkge.runs.data import Sources, load
+from fedkge.runs.experiment import Data, Evaluate, Experiment, Marks, Participation, Runtime
+from fedkge.runs.folder import LOCK, RunFolder
+from fedkge.runs.holdings import Holdings
+from fedkge.runs.requests import Erasure
+from fedkge.runtimes.forgetting import Work
+from fedkge.runtimes.record import Watch, ignored
+from fedkge.runtimes.run import run
+from fedkge.runtimes.simulate import Simulation
+
+REPORT = "erasure.json"  #: in the folder of a run that has forgotten something
+DATA = "data"  #: the retained graphs, in the same folder
+
+
+@dataclass(frozen=True, eq=False)
+class Unlearned:
+    """What unlearning came to, for whoever reports and audits it."""
+
+    folder: RunFolder
+    old: Holdings
+    erasure: Erasure
+    how: Unlearn
+    seconds: float
+    sites: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  #: what each site that forgets noted
+
+
+def unlearn(
+    old: Holdings,
+    out: Path,
+    erasure: Erasure,
+    how: Unlearn = Unlearn(),  # noqa: B008 - frozen
+    device: torch.device | str = "cpu",
+    write_data: Path | None = None,
+    resume: bool = False,
+    watch: Watch = ignored,
+    simulation: Simulation = Simulation(),  # noqa: B008 - frozen
+) -> Unlearned:
+    """A new run folder without what is to be forgotten; the old one stays as it is."""
+    began = perf_counter()
+    if erasure.empty:
+        return Unlearned(_copied(old, out, write_data), old, erasure, how, perf_counter() - began)
+    at = write_data or out / DATA
+    experiment = planned(old, erasure, how, at)
+    if not RunFolder.taken(out, experiment, resume) and resume:
+        raise ConfigError(f"{out}: no unlearning to resume")
+    folder = RunFolder.create(out, experiment, resume)
+    with folder.unless_refused():
+        data = _write_data(erasure.retained, at, experiment, resume)
+        _write_withheld(old.experiment, experiment, erasure.retained)
+    noted: dict[str, dict[str, Any]] = {}
+    if resume and (out / "summary.json").is_file():
+        pass  # all but its report is there
+    elif how.mode == "exact":
+        _carry_ledgers(old.folder, folder, erasure)
+        run(experiment, folder, torch.device(device), data, watch, simulation)
+    else:
+        work = Work(old, erasure, how, data.named, noted)
+        run(experiment, folder, torch.device(device), data, watch, simulation, prepare=work.prepare)
+    return Unlearned(folder, old, erasure, how, perf_counter() - began, noted)
+
+
+def original(old: Holdings) -> Experiment:
+    """What the tables were first trained by, however often something was unlearned since."""
+    path = old.folder.path / REPORT
+    if not path.is_file():
+        return old.experiment
+    return Experiment.parse(json.loads(path.read_text(encoding="utf-8"))["experiment"])
+
+
+def planned(old: Holdings, erasure: Erasure, how: Unlearn, data: Path) -> Experiment:
+    """The experiment of the new run; an error where unlearning is not possible."""
+    base = original(old)
+    withhold = base.align.withhold
+    base = replace(
+        base,
+        data=Data(path=data),
+        marks=Marks(),  # the files that it names may name what is forgotten; written data has its marks
+        align=replace(
+            base.align, withhold=None if withhold is None else data.with_name(f"{data.name}-withheld.txt")
+        ),
+    )
+    if how.mode == "exact":
+        if base.start is not None:
+            raise ConfigError(
+                f"start: the run began with the tables of {base.start}, which may have been trained on what "
+                "is to be forgotten; unlearn there first, or train from the start"
+            )
+        return base
+    if base.privacy.noisy:
+        raise ConfigError(
+            f"privacy.mode: {base.privacy.mode!r}: interference looks at confidential triples without noise, "
+            "which no ledger accounts for; expected mode exact, which trains again and adds to what was spent"
+        )
+    if old.experiment.method.members(erasure.before).keys() != erasure.before.keys():
+        raise ConfigError(
+            "the method trains one table for several sites, in which a site's part cannot be told; expected "
+            "mode exact, or a run of another method"
+        )
+    rounds = how.count("rounds")
+    return replace(
+        base,
+        start=None,
+        rounds=rounds,
+        evaluate=Evaluate(every=rounds, patience=0, sides=base.evaluate.sides),
+        participation=Participation(),
+        runtime=Runtime(),
+    )
+
+
+def _write_data(retained: Federation, at: Path, experiment: Experiment, resume: bool) -> Sources:
+    if not (resume and at.is_dir()):
+        write_federation(retained, at)
+    return load(experiment)
+
+
+def _write_withheld(old: Experiment, new: Experiment, retained: Federation) -> None:
+    """Of the entities that no site announces, those that are still there."""
+    if old.align.withhold is None or new.align.withhold is None:
+        return
+    there = {name for graph in retained.values() for name in graph.entities}
+    names = [name for name in read_names(old.align.withhold) if name in there]
+    write_whole(new.align.withhold, "\n".join(names).encode())
+
+
+def _carry_ledgers(old: RunFolder, new: RunFolder, erasure: Erasure) -> None:
+    """What was spent on triples that stay was spent: it counts in the new run too."""
+    for site in erasure.before:
+        spent, home = old.path / "sites" / site / LEDGER, new.path / "sites" / site
+        if site not in erasure.withdrawn and spent.is_file() and not (home / LEDGER).exists():
+            write_whole(home / LEDGER, spent.read_bytes())
+
+
+def _copied(old: Holdings, out: Path, write_data: Path | None) -> RunFolder:
+    """Nothing was asked: the same run in another folder."""
+    if out.exists() and any(out.iterdir()):
+        raise ConfigError(f"{out}: exists and is not empty; choose another folder")
+    path, inside = old.experiment.data.path, old.folder.path / DATA
+    copytree(old.folder.path, out, ignore=ignore_patterns(LOCK), dirs_exist_ok=True)
+    if write_data is not None:
+        write_federation(old.sources.named, write_data)
+    at = write_data or (out / DATA if path is not None and path.resolve() == inside.resolve() else None)
+    if at is not None:
+        moved = replace(old.experiment, data=replace(old.experiment.data, path=at, name=None))
+        write_whole(out / "config.toml", to_toml(moved.config()).encode())
+    return RunFolder(out)

@@ -1,0 +1,280 @@
+"""Unlearning as a run: what changes and what does not, sequences, withdrawal, resuming, the report."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedkge.audits.account import account
+from fedkge.audits.erasure import Questions, standing, withdrawn
+from fedkge.audits.roc import Scored, auc, difference
+from fedkge.errors import ConfigError, DataError
+from fedkge.graphs.graph import Axis
+from fedkge.methods.unlearn import Unlearn
+from fedkge.nodes.ledgers import run_entries
+from fedkge.runs.derived import derived
+from fedkge.runs.experiment import Experiment, Marks
+from fedkge.runs.folder import RunFolder
+from fedkge.runs.holdings import Holdings
+from fedkge.runs.requests import Erasure, Request
+from fedkge.runtimes.run import run
+from fedkge.runtimes.unlearning import original, unlearn
+from unlearning import QUICK, forgetting, some, trained
+
+KEY = b"sixteen bytes or more"
+
+
+def files(run: Path, pattern: str = "*.safetensors") -> dict[str, bytes]:
+    return {str(f.relative_to(run)): f.read_bytes() for f in sorted(run.rglob(pattern)) if f.is_file()}
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> Holdings:
+    return trained(tmp_path_factory.mktemp("raw") / "run", method={"name": "fedlu"})
+
+
+def test_unlearning_nothing_changes_no_bit(raw: Holdings, tmp_path: Path) -> None:
+    before = files(raw.folder.path, "*")
+    done = forgetting(raw, tmp_path / "new", [])
+    assert files(done.folder.path) == files(raw.folder.path)
+    assert files(raw.folder.path, "*") == before
+    found = account(done, KEY)
+    assert found["requests"][-1]["digests"] == {}
+    assert not any(sum(of.values()) for of in found["requests"][-1]["changed"].values())
+
+
+def test_the_old_run_is_not_touched(raw: Holdings, tmp_path: Path) -> None:
+    before = files(raw.folder.path, "*")
+    forgetting(raw, tmp_path / "new", some(raw, "a"))
+    assert files(raw.folder.path, "*") == before
+
+
+def test_the_same_request_gives_the_same_bits(raw: Holdings, tmp_path: Path) -> None:
+    one, two = (forgetting(raw, tmp_path / name, some(raw, "a")) for name in ("one", "two"))
+    assert files(one.folder.path) == files(two.folder.path)
+    other = forgetting(raw, tmp_path / "three", some(raw, "a", start=10))
+    assert files(other.folder.path) != files(one.folder.path)
+
+
+def test_exact_is_a_plain_run_on_what_is_retained(raw: Holdings, tmp_path: Path) -> None:
+    done = forgetting(raw, tmp_path / "new", some(raw, "a"), how=Unlearn("exact"))
+    new = Holdings.open(done.folder.path)
+    plain = Experiment.parse(raw.experiment.config() | {"data": {"path": str(tmp_path / "new" / "data")}})
+    run(plain, RunFolder.create(tmp_path / "plain", plain, False), torch.device("cpu"))
+    assert files(tmp_path / "plain") == files(done.folder.path)
+    found = account(done, KEY)
+    assert set(found["tables"]) == {
+        f for f in files(new.folder.path) if f.endswith(("entities.safetensors", "relations.safetensors"))
+    }
+
+
+def test_no_forgotten_name_or_triple_is_in_the_new_folder(raw: Holdings, tmp_path: Path) -> None:
+    """An entity of one site only: its name is searched in every file, whatever its format."""
+    everyone = [set(graph.entities) for graph in raw.sources.named.values()]
+    mine = sorted(everyone[1] - everyone[0] - everyone[2])
+    name = mine[0]
+    erasure = Erasure.of(raw.sources.named, [Request("b", entities=[name])])
+    done = unlearn(raw, tmp_path / "new", erasure, QUICK)
+    account(done, KEY)
+    lost = name.encode()
+    for file in sorted((tmp_path / "new").rglob("*")):
+        if file.is_file():
+            found = file.read_bytes()
+            assert not any(found.find(lost + end) >= 0 for end in (b"\t", b"\n", b'"', b"'")), file
+    graph = Holdings.open(tmp_path / "new").sources.named["b"]
+    assert name not in graph.entities
+    assert any(lost + b"\n" in f for f in files(raw.folder.path, "*.tsv").values())  # it could be found
+
+
+def test_other_owners_keep_what_a_site_has_lost(raw: Holdings, tmp_path: Path) -> None:
+    graphs = raw.sources.named
+    name = next(n for n in graphs["a"].entities if n in graphs["b"].entities)
+    erasure = Erasure.of(graphs, [Request("a", entities=[name])])
+    new = Holdings.open(unlearn(raw, tmp_path / "new", erasure, QUICK).folder.path)
+    assert name not in new.sources.named["a"].entities
+    assert name in new.sources.named["b"].entities
+    assert len(new.tables("a").entities) == new.sources.named["a"].n_entities
+
+
+def test_requests_follow_one_another_and_are_reported_together(raw: Holdings, tmp_path: Path) -> None:
+    held, asked = raw, []
+    for number in range(3):
+        triples = some(held, "a", 1)
+        asked += triples
+        done = forgetting(held, tmp_path / str(number), triples, how=Unlearn(rounds=1, epochs=1))
+        found = account(done, KEY, audited=number == 2)
+        held = Holdings.open(done.folder.path)
+    assert len(found["requests"]) == 3
+    assert found["requests"][0]["rounds"] == 1
+    assert original(held).rounds == raw.experiment.rounds  # what exact would train again
+    graph = held.sources.named["a"]
+    left = {(graph.entities[h], graph.relations[r], graph.entities[t]) for h, r, t in graph.all().tolist()}
+    assert not left & set(asked)
+    assert len(left) == len(raw.sources.named["a"].all()) - 3
+
+
+def test_a_site_withdraws(raw: Holdings, tmp_path: Path) -> None:
+    erasure = Erasure.of(raw.sources.named, [], ["b"])
+    done = unlearn(raw, tmp_path / "new", erasure, QUICK)
+    new = Holdings.open(done.folder.path)
+    assert set(new.sources.named) == {"a", "c"}
+    assert not (tmp_path / "new" / "sites" / "b").exists()
+    found = account(done, KEY)
+    assert found["audit"]["withdrawn"]["b"]["after"]["count"] > 0
+    assert withdrawn(raw, raw, "b")["count"] > 0
+    mine = set(raw.sources.named["b"].relations)
+    for file in (tmp_path / "new").rglob("*"):
+        if file.is_file():
+            assert not any(f"{name}\n".encode() in file.read_bytes() for name in mine), file
+
+
+def test_an_interrupted_unlearning_goes_on(
+    raw: Holdings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedkge.nodes.stack import Stack
+    from fedkge.runtimes.simulate import Simulation
+
+    triples = some(raw, "a")
+    whole = forgetting(raw, tmp_path / "whole", triples)
+    fit, calls = Stack.fit, []
+
+    def broken(self: Stack, names: list[str], round: int) -> dict[str, float]:
+        calls.append(round)
+        if round == 2 and calls.count(2) == 1:
+            raise KeyboardInterrupt
+        return fit(self, names, round)
+
+    monkeypatch.setattr(Stack, "fit", broken)
+    with pytest.raises(KeyboardInterrupt):
+        forgetting(raw, tmp_path / "new", triples, simulation=Simulation(save_every=0))
+    with pytest.raises(ConfigError, match="--resume"):
+        forgetting(raw, tmp_path / "new", triples)
+    done = forgetting(raw, tmp_path / "new", triples, resume=True)
+    assert files(done.folder.path, "entities.safetensors") == files(whole.folder.path, "entities.safetensors")
+    (tmp_path / "killed").mkdir()  # before the data was written
+    shutil.copy(tmp_path / "whole" / "config.toml", tmp_path / "killed" / "config.toml")
+    config = tmp_path / "killed" / "config.toml"
+    config.write_text(config.read_text().replace(str(tmp_path / "whole"), str(tmp_path / "killed")))
+    again = forgetting(raw, tmp_path / "killed", triples, resume=True)
+    assert files(again.folder.path, "entities.safetensors") == files(
+        whole.folder.path, "entities.safetensors"
+    )
+    with pytest.raises(DataError, match="in use"):
+        forgetting(raw, tmp_path / "refused", triples, write_data=tmp_path / "whole")
+    assert not (tmp_path / "refused").exists()
+    with pytest.raises(ConfigError, match="no unlearning to resume"):
+        forgetting(raw, tmp_path / "nowhere", triples, resume=True)
+
+
+def test_pooled_and_private_runs_are_trained_again_or_refused(tmp_path: Path) -> None:
+    pooled = trained(tmp_path / "pooled", method={"name": "collective"})
+    with pytest.raises(ConfigError, match="mode exact"):
+        forgetting(pooled, tmp_path / "new", some(pooled, "a"))
+    assert forgetting(pooled, tmp_path / "again", some(pooled, "a"), how=Unlearn("exact")).folder.summary()
+    erasure = Erasure.of(pooled.sources.named, [Request("a", some(pooled, "a"))])
+    started = Experiment.parse(pooled.experiment.config() | {"start": "elsewhere"})
+    begun = Holdings(pooled.folder, started, pooled.sources, pooled.summary)
+    with pytest.raises(ConfigError, match="start"):
+        unlearn(begun, tmp_path / "third", erasure, Unlearn("exact"))
+
+
+def test_a_run_without_tables_is_refused(raw: Holdings, tmp_path: Path) -> None:
+    shutil.copytree(raw.folder.path, tmp_path / "bare")
+    for file in (tmp_path / "bare" / "sites").rglob("*.safetensors"):
+        file.unlink()
+    bare = Holdings.open(tmp_path / "bare")
+    with pytest.raises(DataError, match="no tables of"):
+        forgetting(bare, tmp_path / "new", some(bare, "a"))
+
+
+def test_the_mean_of_the_hub_has_all_that_a_site_moved(tmp_path: Path) -> None:
+    """With k owners, (k - 1) times the displacement is added to what leaves the site, and nothing stays."""
+    from fedkge.exchange.rows import Rows
+    from fedkge.methods.state import Shared, Site
+    from fedkge.models import MODELS, Tables
+
+    tables = Tables(MODELS["transe"](dim=2), torch.zeros(3, 2), torch.zeros(1, 2))
+    shared = {Axis.ENTITY: Shared(torch.tensor([2, 0]), torch.arange(2))}
+    site = Site("a", tables, shared, {})
+    plain = site.read(Axis.ENTITY)
+    site.beyond[Axis.ENTITY] = torch.tensor([[1.0, 2.0], [0.0, 0.0], [3.0, 4.0]])
+    sent = site.read(Axis.ENTITY)
+    assert torch.equal(sent.values, torch.tensor([[3.0, 4.0], [1.0, 2.0]]))
+    assert torch.equal(plain.values, torch.zeros(2, 2))
+    assert isinstance(sent, Rows)
+    assert torch.equal(tables.entities, torch.zeros(3, 2))
+
+
+def test_runs_that_may_remember_are_listed(raw: Holdings, tmp_path: Path) -> None:
+    home = tmp_path / "runs"
+    shutil.copytree(raw.folder.path, home / "old")
+    shutil.copytree(raw.folder.path, home / "twin")
+    config = (home / "twin" / "config.toml").read_text()
+    assert [one["run"] for one in derived(home / "old")] == [str(home / "twin")]
+    assert derived(home / "old")[0]["why"] == "it was trained on the same triples"
+    (home / "twin" / "run.json").unlink()
+    (home / "twin" / "config.toml").write_text(f'start = "{home / "old"}"\n{config}')
+    assert derived(home / "old")[0]["why"] == "it began with the tables of this run"
+
+
+def test_the_report_names_over_and_under_forgetting(raw: Holdings, tmp_path: Path) -> None:
+    exact = forgetting(raw, tmp_path / "exact", some(raw, "a"), how=Unlearn("exact"))
+    done = forgetting(raw, tmp_path / "new", some(raw, "a"))
+    found = account(done, KEY, exact.folder.path)
+    audit = found["audit"]
+    assert {"before", "after", "retrained"} == set(audit["standing"])
+    assert {row["view"] for row in audit["membership"]} == {"local", "global", "hub"}
+    assert all(
+        row["difference_low"] <= row["difference"] <= row["difference_high"] for row in audit["membership"]
+    )
+    words = {"as re-trained", "over-forgotten", "under-forgotten"}
+    assert {of["verdict"] for of in audit["verdicts"].values()} <= words
+    assert json.loads((tmp_path / "new" / "erasure.json").read_text())["requests"]
+    with pytest.raises(DataError, match="mode exact"):
+        account(done, KEY, raw.folder.path)
+
+
+def test_before_and_after_have_one_filter(raw: Holdings, tmp_path: Path) -> None:
+    """What stands of the raw run is asked as of the new one: by what is retained."""
+    done = forgetting(raw, tmp_path / "new", some(raw, "a"))
+    new = Holdings.open(done.folder.path)
+    asked = Questions.of(done.erasure, new)
+    found = standing(asked, asked.tables(new))
+    told = new.summary["metrics"]["test"]["mrr"]
+    assert found["local"]["test"]["mrr"] == pytest.approx(told, rel=1e-6)
+
+
+def test_the_difference_of_two_areas_is_theirs_and_its_interval_shrinks() -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def groups(shift: float, count: int) -> list[Scored]:
+        drawn = torch.randn(2, count, generator=generator, dtype=torch.float64).numpy()
+        return [Scored(drawn[0] + shift, drawn[1])]
+
+    one, two = groups(1.0, 2000), groups(0.0, 2000)
+    found = difference(one, two)
+    assert found.value == pytest.approx(auc(one).value - auc(two).value, abs=1e-12)
+    assert found.low < found.value < found.high
+    assert difference(one, one).low == difference(one, one).high == 0
+    few = difference(
+        [Scored(one[0].members[:50], one[0].others[:50])], [Scored(two[0].members[:50], two[0].others[:50])]
+    )
+    assert few.high - few.low > found.high - found.low
+
+
+def test_what_a_private_run_has_spent_stays_in_the_ledger(tmp_path: Path) -> None:
+    privacy = {"mode": "strict", "noise": 1.0, "delta": 1e-4, "accountant": "rdp"}
+    held = trained(tmp_path / "raw", privacy=privacy, marks={"share": 0.5}, evaluate={"every": 2})
+    with pytest.raises(ConfigError, match=r"privacy.mode.*mode exact"):
+        forgetting(held, tmp_path / "new", some(held, "a"))
+    done = forgetting(held, tmp_path / "again", some(held, "a"), how=Unlearn("exact"))
+    spent, now = (len(run_entries(run.path)) for run in (held.folder, done.folder))
+    assert now == 2 * spent
+    assert done.folder.experiment().marks == Marks()  # the written data has the marks
+    epsilon = {cost["site"]: cost["epsilon"] for cost in held.summary["privacy"]}
+    for cost in done.folder.summary()["privacy"]:
+        assert cost["epsilon"] > epsilon[cost["site"]]
