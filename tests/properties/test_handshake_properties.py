@@ -162,7 +162,9 @@ class Meeting(RuleBasedStateMachine):
                 assert all(talk in self.counted[end] for end in ends), (talk, name)
 
     def _stuck(self) -> Any:
-        return {n: (p.state, p.calling, p.talk, p.wanted, p.doubts, p.report()) for n, p in self.peers.items()}
+        return {
+            n: (p.state, p.calling, p.talk, p.wanted, p.doubts, p.report()) for n, p in self.peers.items()
+        }
 
 
 Meeting.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)

@@ -19,7 +19,7 @@ class Parcel:
     note: Mapping[str, Any] = field(default_factory=dict)
 
 
-#: One end of a conversation. It yields a parcel to send it, and yields None to be sent the next one that came.
+#: One end of a conversation. It yields a parcel to send it, and yields None to get the next one that came.
 #: What comes is not to be trusted: an end raises `DataError` on anything that it did not expect.
 Hops: TypeAlias = Generator[Parcel | None, Parcel, T]
 

@@ -2,7 +2,7 @@
 
 A peer is Ready, Busy or Asleep (Peng et al., 2021, section 3.3). A ready peer calls the first partner of
 its queue: partners that have improved since the two last met. The call is accepted or refused. A peer that
-is busy refuses, and queues the caller, so that it calls back. Of two peers that call at the same time, the one
+is busy refuses, and queues the caller, so that it calls back. Of two peers that call at the same time, that
 whose name sorts first goes on, and the other gives up its own call: so somebody always gets through.
 
 A conversation counts at both ends or at none. When all was said, the caller sends `prepared` and the callee
@@ -31,7 +31,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Something to be said to a peer: `status`, `call`, `accept`, `refuse`, `bye`, `prepared`, `commit`, `ask`."""
+    """Something to be said to a peer; `hear` lists the kinds."""
 
     to: str
     kind: str
@@ -198,8 +198,8 @@ class Handshake:
         return [Line(self.talk.partner, "prepared", self.talk.id)] if self.talk.mine else []
 
     def expired(self) -> tuple[list[Line], list[Effect]]:
-        """Time is up: what was waited for is given up; a sleeping peer wakes, and asks what it does not know."""
-        lines, effects = [], []
+        """Time is up: what was waited for is given up; a sleeping peer wakes, and asks what it must know."""
+        lines, effects = list[Line](), list[Effect]()
         if self.calling is not None:
             lines.append(Line(self.calling.partner, "bye", self.calling.id))
             self._end(self.calling, False)
@@ -249,7 +249,9 @@ class Handshake:
         old = self.reports.get(q, Report())
         if note["stamp"] <= old.stamp:
             return []
-        self.reports[q] = Report(note["stamp"], note["version"], note["idle"], note["left"], dict(note["met"]))
+        self.reports[q] = Report(
+            note["stamp"], note["version"], note["idle"], note["left"], dict(note["met"])
+        )
         self.shy.discard(q)
         if self._news(q):
             if q not in self.queue:
@@ -262,7 +264,7 @@ class Handshake:
             return [Line(q, "accept", id, {"version": self.version})], []  # said again
         if id in self.over:
             return [Line(q, "refuse", id, {"why": "over"})], []
-        lines, effects = [], []
+        lines, effects = list[Line](), list[Effect]()
         if self.talk is not None and self.talk.partner == q and not (self.talk.mine and self.talk.whole):
             more, effects = self.hang_up()  # it has given up the old one, or would not call
             lines += more

@@ -12,6 +12,7 @@ networks are so small that most of the time would go into autograd.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -140,7 +141,9 @@ class HostHalf:
     `parts` [n] says in which one: it must not change from pass to pass or from partner to partner.
     """
 
-    def __init__(self, game: Game, own: Tensor, parts: Tensor, votes: Votes, seeds: tuple[Random, Random]) -> None:
+    def __init__(
+        self, game: Game, own: Tensor, parts: Tensor, votes: Votes, seeds: tuple[Random, Random]
+    ) -> None:
         networks, self.noise = seeds  # the first is drawn by the seed, the second by a secret
         self.game, self.votes = game, votes
         self.rows = [own[parts == i] for i in range(game.teachers)]  # each [n_i, width]
@@ -149,7 +152,7 @@ class HostHalf:
         self._teaching = Momentum(self.teachers.parameters, game.lr, game.momentum)
         self._learning = Momentum(self.student.parameters, game.lr, game.momentum)
         self._order = networks
-        self._at = 0
+        self.gaps: Counter[int] = Counter()  # votes by |n_0 - n_1|, which is private
         self.labels, self.seen = 0.0, 0  #: noisy labels that said "real", and votes taken
 
     @torch.no_grad()
@@ -165,6 +168,7 @@ class HostHalf:
         logits = self.teachers.logits(hidden)
         b, m = len(rows), own.shape[1]
         votes = (logits[:, :b] > 0).sum(0)
+        self.gaps.update((2 * votes - k).abs().tolist())
         labels = noisy_labels(votes, k, self.votes.draw(b, self.noise))
         self.labels, self.seen = self.labels + float(labels.sum()), self.seen + b
         slope = logits.sigmoid()  # of -log(1 - T) by the logit; of -log T it is that minus 1
@@ -182,9 +186,11 @@ class HostHalf:
         return gradient
 
     def _own(self, count: int) -> Tensor:
-        """The next `count` rows of each teacher's part, in a random order, over and over: [k, count, width]."""
+        """So many rows of each teacher's part, at random: [k, count, width]."""
         picks = [self._order.integers(0, len(rows), count) for rows in self.rows]
-        return torch.stack([rows[torch.from_numpy(pick)] for rows, pick in zip(self.rows, picks, strict=True)])
+        return torch.stack(
+            [rows[torch.from_numpy(pick)] for rows, pick in zip(self.rows, picks, strict=True)]
+        )
 
     def _mine(self, b: int) -> Tensor:
         """Which generated rows of a batch each teacher learns from: [k, b] of 0 and weights that sum to b."""

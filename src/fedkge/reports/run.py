@@ -177,7 +177,7 @@ class Run:
     def keeps_each(self) -> bool:
         """Whether every site keeps the round that is best for itself."""
         asked = self.config.get("evaluate", {}).get("keep") == "each"
-        return self.method == ALONE or (self.chooses_keep and asked)
+        return self.method == ALONE or "peers" in (self.summary or {}) or (self.chooses_keep and asked)
 
     @property
     def kept(self) -> dict[str, int]:
