@@ -21,10 +21,10 @@ from fedkge.methods.handshake import Effect, Handshake, Line, Talk
 from fedkge.methods.lending import Loan
 from fedkge.nodes.backtrack import Backtracking
 from fedkge.nodes.base import Node, Setting
+from fedkge.nodes.identity import Identity
 from fedkge.nodes.ledgers import RESULT, open_ledger
 from fedkge.nodes.notes import MOST, Refusal, reading
 from fedkge.nodes.result import RANKS, packed_ranks, save_tables
-from fedkge.nodes.site import Identity
 from fedkge.nodes.stack import Learner, by_side
 from fedkge.nodes.store import write_whole
 from fedkge.nodes.terms import Terms

@@ -20,10 +20,10 @@ from fedkge.methods.conversation import Keys
 from fedkge.methods.fkge import FKGE
 from fedkge.nodes.base import Event, Setting
 from fedkge.nodes.clock import Clock
+from fedkge.nodes.identity import Identity
 from fedkge.nodes.journal import Journal, dated
 from fedkge.nodes.peer import PeerNode
 from fedkge.nodes.result import read_result
-from fedkge.nodes.site import Identity
 from fedkge.nodes.stack import Stack
 from fedkge.nodes.terms import Terms
 from fedkge.randomness import key
