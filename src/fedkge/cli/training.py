@@ -28,7 +28,7 @@ def train(
     from fedkge.runtimes.loop import Interrupted
     from fedkge.runtimes.run import Simulation, run
 
-    on = _device(device)
+    on = device_named(device)
     begun = {folder: _begun(folder, out, experiment, resume) for folder, experiment in experiments.items()}
     data = _load(experiments)
     _check_starts({f: experiment for f, experiment in experiments.items() if not begun[f]}, data)
@@ -115,7 +115,8 @@ def _say_what_is_exposed(experiment: Experiment, data: Sources) -> None:
             print(f"note: {found}", file=sys.stderr)
 
 
-def _device(name: str) -> torch.device:
+def device_named(name: str) -> torch.device:
+    """The device that `--device` asks for."""
     import torch
 
     if name not in ("auto", "cpu", "cuda"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,18 +15,12 @@ from fedkge.exchange.codec import Float32
 from fedkge.exchange.rows import Message
 from fedkge.exchange.tally import Tally
 from fedkge.exchange.wire import length
-from fedkge.methods import Member
 from fedkge.methods.conversation import Keys
-from fedkge.methods.fkge import FKGE
 from fedkge.nodes.base import Event, Setting
 from fedkge.nodes.clock import Clock
-from fedkge.nodes.identity import Identity
 from fedkge.nodes.journal import Journal, dated
-from fedkge.nodes.peer import PeerNode
+from fedkge.nodes.making import check_terms, peer_node
 from fedkge.nodes.result import read_result
-from fedkge.nodes.stack import Stack
-from fedkge.nodes.terms import Terms
-from fedkge.randomness import key
 from fedkge.runs.data import Sources
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
@@ -177,41 +171,6 @@ class Meeting:
         self.record.tally.count(message)
         if self.tap is not None:
             self.tap(message)
-
-
-def check_terms(terms: Terms) -> FKGE:
-    """What peers cannot do is said before they begin."""
-    if not isinstance(terms.method, FKGE):
-        raise ConfigError("method.name: only fkge works without a hub; expected fkge")
-    if terms.privacy.noisy:
-        raise ConfigError(
-            f"privacy.mode: {terms.privacy.mode!r} protects triples in training with a hub; peers protect "
-            "rows by method.scale, method.clip and method.noise; expected off or u-only"
-        )
-    if getattr(terms, "start", None) is not None:
-        raise ConfigError("start: peers begin with tables of their own; expected start unset")
-    return terms.method
-
-
-def peer_node(
-    name: str,
-    terms: Terms,
-    member: Member,
-    identity: Identity,
-    others: list[str],
-    keys: Keys,
-    setting: Setting,
-    device: torch.device,
-    captured: bool = True,
-    nonce: Any = None,
-) -> PeerNode:
-    """A peer with a model, and unless told otherwise first rows, of its own."""
-    method = check_terms(terms)
-    seed = key(terms.seed, name, "apart") % (1 << 62) if method.apart else terms.seed
-    own = replace(terms, model=method.model_of(name, terms.model), seed=seed)
-    stack = Stack(own, {name: member}, {name: identity.ids}, device, captured)
-    told = nonce or (lambda talk: f"{keys.own.key(0, 'nonce', name, talk):016x}")
-    return PeerNode(name, own, stack.learner(name), identity, others, keys, told, setting)
 
 
 def simulated_secret(seed: int, name: str) -> Secret:
