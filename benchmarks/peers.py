@@ -54,6 +54,7 @@ def config(data: str, way: str, seed: int, options: dict[str, Any]) -> dict[str,
     method = dict(WAYS[way])
     if method["name"] == "fkge":
         method |= {"first": rounds // 2, "passes": 3, "judge": options.get("judge", "accuracy")}
+        method |= {"step": 0.002, "orthogonal": 0.01}
     every = max(2, rounds // 12)
     return {
         "seed": seed,

@@ -45,11 +45,12 @@ class FKGE(Method):
     batch: int = 32  #: generated rows per message
     lr: float = 0.02
     momentum: float = 0.9
+    step: float | None = None  #: learning rate of the generator, where another than `lr`
     passes: int = 5  #: over the aligned rows, at most
     tolerance: float = 0.0  #: a pass ends PPAT if it changes the share of "real" labels by less; 0: never
     parts: bool = False  #: each teacher learns from a part of the generated rows; false: all from all
     balanced: bool = True  #: teachers see as many host rows as generated ones; false: as few as in Eq. 4
-    saturating: bool = False  #: the generator's loss as in Eq. 3; false: -log S
+    saturating: bool = True  #: the generator's loss as in Eq. 3; false: -log S, which overshoots
     orthogonal: float = 0.0  #: pulls W towards a rotation after each step (Conneau et al., 2018: 0.01)
     choose: Literal["last", "csls"] = "last"  #: csls: the host names the best pass, without noise
     sample: float = 1.0  #: of the aligned entities takes part in a conversation, drawn anew
@@ -84,8 +85,9 @@ class FKGE(Method):
             raise ConfigError("momentum, sample: expected 0 <= momentum < 1 and 0 < sample <= 1")
         if self.noise and self.clip is None:
             raise ConfigError("noise: rows that are not cut have no bound to compare noise with; give clip")
-        if self.clip is not None and not 0 < self.clip < inf:
-            raise ConfigError(f"clip: expected a number above 0, got {self.clip}")
+        for name in ("clip", "step"):
+            if getattr(self, name) is not None and not 0 < getattr(self, name) < inf:
+                raise ConfigError(f"{name}: expected a number above 0, got {getattr(self, name)}")
         if (self.epsilon is not None or self.budget is not None) and self.scale == 0:
             raise ConfigError(
                 "epsilon, budget: votes without noise have no cost that could be bounded; give scale"
@@ -110,6 +112,7 @@ class FKGE(Method):
             self.batch,
             self.lr,
             self.momentum,
+            self.lr if self.step is None else self.step,
             self.parts,
             self.balanced,
             self.saturating,

@@ -56,6 +56,7 @@ class Report:
     version: int = 0
     idle: bool = False
     left: bool = False  #: it takes part in no further conversation
+    over: bool = False  #: it has found that everybody is idle, and has ended
     met: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -79,7 +80,7 @@ class Handshake:
         self.everyone = frozenset(others) | {me}
         self.working = True  # training; a peer begins with that
         self.asleep = False
-        self.left = False
+        self.left = self.over_here = False
         self.content = False  # self-training brings nothing any more
         self.version, self.stamp, self.number = 0, 0, 0
         self.met: dict[str, int] = {}
@@ -129,6 +130,8 @@ class Handshake:
         says what was met: if all of them fit together, no news can be under way.
         """
         all_of_us = self.everyone - self.gone
+        if self.idle and any(report.over for report in self.reports.values()):
+            return True  # somebody has found out
         known = {q: self.reports.get(q) for q in all_of_us if q != self.me} | {self.me: self.report()}
         if not all(report is not None and report.idle for report in known.values()):
             return False
@@ -143,7 +146,7 @@ class Handshake:
     def report(self) -> Report:
         """What it says of itself."""
         met = {q: self.met.get(q, 0) for q in sorted(self.partners - self.gone)}
-        return Report(self.stamp, self.version, self.idle, self.left, met)
+        return Report(self.stamp, self.version, self.idle, self.left, self.over_here, met)
 
     def status(self) -> list[Line]:
         """The same, to everybody."""
@@ -154,6 +157,7 @@ class Handshake:
             "version": one.version,
             "idle": one.idle,
             "left": one.left,
+            "over": one.over,
             "met": dict(one.met),
         }
         return [Line(q, "status", "", note) for q in sorted(self.everyone - {self.me})]
@@ -249,9 +253,8 @@ class Handshake:
         old = self.reports.get(q, Report())
         if note["stamp"] <= old.stamp:
             return []
-        self.reports[q] = Report(
-            note["stamp"], note["version"], note["idle"], note["left"], dict(note["met"])
-        )
+        flags = (note["idle"], note["left"], note["over"])
+        self.reports[q] = Report(note["stamp"], note["version"], *flags, dict(note["met"]))
         self.shy.discard(q)
         if self._news(q):
             if q not in self.queue:

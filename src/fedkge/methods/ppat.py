@@ -130,9 +130,10 @@ class Game:
     batch: int = 32
     lr: float = 0.02
     momentum: float = 0.9
+    step: float = 0.02  #: learning rate of the generator
     parts: bool = False  #: each teacher sees a part of the generated rows; false: every teacher sees all
     balanced: bool = True  #: a batch has as many host rows per teacher as generated ones; false: as in Eq. 4
-    saturating: bool = False  #: Eq. 3 as printed; false: -log S, which does not vanish while G is bad
+    saturating: bool = True  #: Eq. 3 as printed, which vanishes where S is sure; false: -log S
 
 
 class HostHalf:
@@ -159,7 +160,9 @@ class HostHalf:
     def answer(self, rows: Tensor) -> Tensor:
         """A batch of generated rows [b, width] is voted on and learnt from; `dL_G / drows` [b, width].
 
-        As Algorithm 2 has it, all gradients are taken before any network moves.
+        As Algorithm 2 has it, all gradients are taken before any network moves. Where all labels of a batch
+        are alike, the student learns and the generator is told nothing: a student that has seen one class only
+        has no slope that means anything.
         """
         game, k = self.game, self.game.teachers
         own = self._own(len(rows) if game.balanced else -(-len(rows) // k))
@@ -183,7 +186,8 @@ class HostHalf:
         gradient = self.student.by_rows(student, pull / b)[0]
         self._teaching.step(teaching)
         self._learning.step(learning)
-        return gradient
+        alike = float(labels.sum()) in (0.0, float(b))
+        return torch.zeros_like(gradient) if alike else gradient
 
     def _own(self, count: int) -> Tensor:
         """So many rows of each teacher's part, at random: [k, count, width]."""
@@ -213,7 +217,7 @@ class ClientHalf:
     def __init__(self, game: Game, width: int, own: int, random: Random, orthogonal: float = 0.0) -> None:
         self.w = random_orthogonal(width, own, random)
         self.orthogonal = orthogonal
-        self._learning = Momentum([self.w], game.lr, game.momentum)
+        self._learning = Momentum([self.w], game.step, game.momentum)
 
     def generate(self, rows: Tensor) -> Tensor:
         return rows @ self.w.T

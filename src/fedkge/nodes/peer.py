@@ -317,7 +317,7 @@ class PeerNode(Node):
 
     def _stop(self) -> list[Message]:
         """Nobody improves any more."""
-        self.stopped = True
+        self.stopped = self.shakes.over_here = True
         self.note({"event": "done", "round": self.own.rounds})
         self.conclude()
         self._write()
@@ -410,6 +410,7 @@ class PeerNode(Node):
         self.todo = [(talk, partner) for talk, partner in plain["todo"]]
         self.talks, self.stopped, self._saves = plain["talks"], plain["stopped"], plain["saves"]
         s, kept = self.shakes, plain["shakes"]
+        s.over_here = self.stopped
         for name in ("version", "stamp", "number", "left", "content"):
             setattr(s, name, kept[name])
         s.met, s.counted, s.partners = dict(kept["met"]), dict(kept["counted"]), set(kept["partners"])
@@ -449,7 +450,7 @@ def _checked(message: Message) -> tuple[str, Mapping[str, Any]]:
     if message.body or not isinstance(talk, str) or len(talk) > 200:
         raise DataError(f"talk: {brief(talk)}, expected the id of a conversation, and no tensors")
     expected = {
-        "status": {"stamp", "version", "idle", "left", "met"},
+        "status": {"stamp", "version", "idle", "left", "over", "met"},
         "call": {"version"},
         "accept": {"version"},
         "refuse": {"why"},
@@ -463,8 +464,8 @@ def _checked(message: Message) -> tuple[str, Mapping[str, Any]]:
         met = note["met"]
         if not isinstance(met, dict) or not all(type(v) is int and 0 <= v <= MOST for v in met.values()):
             raise DataError(f"met: {brief(met)}, expected a version for each partner")
-        if not all(isinstance(note[name], bool) for name in ("idle", "left")):
-            raise DataError("idle, left: expected true or false")
+        if not all(isinstance(note[name], bool) for name in ("idle", "left", "over")):
+            raise DataError("idle, left, over: expected true or false")
     elif "/" not in talk:
         raise DataError(f"talk: {brief(talk)}, expected as in 'film/3'")
     if message.kind == "call" and talk.split("/")[0] != message.sender:

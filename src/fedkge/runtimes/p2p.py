@@ -256,8 +256,8 @@ class PeerRuntime:
                 break
 
     def _has_ended(self, name: str) -> bool:
-        """A peer that has ended no longer listens."""
-        return self.network.ways[name].lost > 0
+        report = self.node.shakes.reports.get(name)
+        return (report is not None and report.over) or self.network.ways[name].lost > 0
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
