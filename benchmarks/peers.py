@@ -61,7 +61,7 @@ def config(data: str, way: str, seed: int, options: dict[str, Any]) -> dict[str,
         "rounds": rounds,
         "data": where,
         "model": {"name": "transe", "dim": 64, "margin": 8.0},
-        "trainer": {"epochs": 1, "batch_size": 512, "negatives": 32, "lr": 2e-3},
+        "trainer": {"epochs": 1, "batch_size": 1024, "negatives": 32, "lr": 3e-3},
         "method": method,
         "evaluate": {"every": every, "patience": 0, "keep": "each"},
     }
@@ -89,7 +89,7 @@ def one(data: str, way: str, seed: int, options: dict[str, Any]) -> list[dict[st
     with tempfile.TemporaryDirectory() as folder:
         made = RunFolder.create(Path(folder) / "run", experiment, resume=False)
         kind: Any = Meeting if experiment.method.hubless else Simulated
-        run = kind(experiment, sources, made, torch.device("cpu"), Simulation(tables=False))
+        run = kind(experiment, sources, made, torch.device(options["device"]), Simulation(tables=False))
         run.play()
         spent = time.perf_counter() - began
         if experiment.method.hubless:
@@ -190,15 +190,18 @@ def main() -> None:
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--judge", default="accuracy")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--table", type=Path)
     given = parser.parse_args()
     if given.table is not None:
         print("\n".join(table([json.loads(line) for line in given.table.read_text().splitlines()])))
         return
     environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
-    options = {"judge": given.judge} | ({"rounds": given.rounds} if given.rounds else {})
+    options = {"judge": given.judge, "device": given.device} | (
+        {"rounds": given.rounds} if given.rounds else {}
+    )
     ways = [way.strip() for way in given.ways.split(";")] if given.ways else list(WAYS)
-    jobs = [(d, w, int(s)) for d in given.data.split(",") for s in given.seeds.split(",") for w in ways]
+    jobs = [(d, w, int(s)) for s in given.seeds.split(",") for d in given.data.split(",") for w in ways]
     with ProcessPoolExecutor(given.jobs, get_context("spawn")) as pool, given.out.open("a") as out:
         waiting = {pool.submit(one, *job, options): job for job in jobs}
         for done in as_completed(waiting):

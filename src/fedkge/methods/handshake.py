@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+STRIKES = 3  #: conversations in a row that may fail before a partner's version is passed over
 REMEMBERED = 256  #: conversations that are over, of which late messages are recognised
 
 
@@ -92,6 +93,7 @@ class Handshake:
         self.doubts: dict[str, Talk] = {}  # by partner
         self.over: dict[str, None] = {}  # conversations that have ended here, the last ones
         self.counted: dict[str, str] = {}  # partner -> the last one that counted; no later one is in doubt
+        self.strikes: dict[str, int] = {}  # conversations with a partner that failed, in a row
         self.gone: set[str] = set()  # peers that were not heard of for so long that nobody waits for them
 
     # What it is
@@ -222,8 +224,17 @@ class Handshake:
         """Give up the conversation, as something is wrong with it."""
         assert self.talk is not None
         talk, self.talk = self.talk, None
-        self._end(talk, False)
+        self._fail(talk)
         return [Line(talk.partner, "bye", talk.id)], [Effect("abort", talk.id, talk.partner)]
+
+    def _fail(self, talk: Talk) -> None:
+        """A conversation that came to nothing. After some in a row, only news is worth another one."""
+        self._end(talk, False)
+        q = talk.partner
+        self.strikes[q] = self.strikes.get(q, 0) + 1
+        if self.strikes[q] >= STRIKES:
+            self.strikes[q] = 0
+            self.met[q] = max(self.met.get(q, 0), talk.version)
 
     def lost(self, q: str) -> tuple[list[Line], list[Effect]]:
         """A peer has not been heard of for long."""
@@ -309,7 +320,7 @@ class Handshake:
     def _bye(self, q: str, id: str) -> tuple[list[Line], list[Effect]]:
         if self.talk is not None and (self.talk.id, self.talk.partner) == (id, q):
             talk, self.talk = self.talk, None
-            self._end(talk, False)
+            self._fail(talk)
             return [], [Effect("abort", id, q)]
         if q in self.doubts and self.doubts[q].id == id:
             self._end(self.doubts.pop(q), False)
@@ -353,7 +364,7 @@ class Handshake:
     def _end(self, talk: Talk, counted: bool) -> None:
         self.over[talk.id] = None
         if counted:
-            self.counted[talk.partner] = talk.id
+            self.counted[talk.partner], self.strikes[talk.partner] = talk.id, 0
             self.met[talk.partner] = max(self.met.get(talk.partner, 0), talk.version)
             self.queue = [q for q in self.queue if q != talk.partner or self._news(q)]
         for old in list(self.over)[:-REMEMBERED]:

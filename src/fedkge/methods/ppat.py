@@ -161,8 +161,8 @@ class HostHalf:
         """A batch of generated rows [b, width] is voted on and learnt from; `dL_G / drows` [b, width].
 
         As Algorithm 2 has it, all gradients are taken before any network moves. Where all labels of a batch
-        are alike, the student learns and the generator is told nothing: a student that has seen one class only
-        has no slope that means anything.
+        are alike, the student learns and the generator is told nothing: a student that has seen one class
+        only has no slope that means anything.
         """
         game, k = self.game, self.game.teachers
         own = self._own(len(rows) if game.balanced else -(-len(rows) // k))
