@@ -290,7 +290,7 @@ class PeerNode(Node):
         """Record votes before they are given; false where the budget does not allow them."""
         if self.method.scale == 0:
             return True
-        release = votes_release(self.method.law, self.method.scale, votes)
+        release = votes_release(self.method.law, self.method.scale, votes, sent=not self.method.noise)
         if self.spending is None:
             return True
         given = sum(r.count for r in self.spending.ledger.releases(self.id) if r.purpose == "votes")

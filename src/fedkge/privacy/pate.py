@@ -19,9 +19,18 @@ from fedkge.privacy.releases import MECHANISMS, Everything, Mechanism, Release
 ORDERS = range(1, 2001)  #: moments l that are tried
 
 
+@dataclass(frozen=True)
+class _Votes(Mechanism):
+    sent: bool = False  #: the same rows leave, translated and without noise, when the peer is the client
+
+    @property
+    def flaw(self) -> str:
+        return "the peer sends the same rows, translated and without noise, as a client" if self.sent else ""
+
+
 @MECHANISMS.register("gaussian-votes")
 @dataclass(frozen=True)
-class GaussianVotes(Mechanism):
+class GaussianVotes(_Votes):
     """Gaussian noise on both counts of a vote; one row moves them by sqrt(2) in all."""
 
     def __str__(self) -> str:
@@ -30,7 +39,7 @@ class GaussianVotes(Mechanism):
 
 @MECHANISMS.register("laplace-votes")
 @dataclass(frozen=True)
-class LaplaceVotes(Mechanism):
+class LaplaceVotes(_Votes):
     """Laplace noise on both counts of a vote; one row moves each by 1."""
 
     numbers: ClassVar[int] = 2
@@ -39,9 +48,9 @@ class LaplaceVotes(Mechanism):
         return f"votes with Laplace noise of scale {self.noise:.4g}"
 
 
-def votes_release(law: str, scale: float, count: int) -> Release:
+def votes_release(law: str, scale: float, count: int, sent: bool = False) -> Release:
     """So many votes with noise of this scale; scale 0 is no noise, and no guarantee."""
-    mechanism = GaussianVotes(scale / sqrt(2)) if law == "gaussian" else LaplaceVotes(scale)
+    mechanism = GaussianVotes(scale / sqrt(2), sent) if law == "gaussian" else LaplaceVotes(scale, sent)
     return Release(mechanism, Everything(), count, "votes", "row", "replace-one")
 
 

@@ -15,6 +15,7 @@ Curve: TypeAlias = Mapping[int, float]  # round -> value
 Curves: TypeAlias = Mapping[str, Curve]  # site -> round -> value
 ALONE = "single"  #: what others are compared with: every site for itself, from the beginning
 SIDES = {"both": "head and tail", "head": "heads alone", "tail": "tails alone"}  #: of questions, in words
+PEERS = "fkge"  #: the method without a hub
 POOLED = "collective"  #: the method in which graphs leave their sites; what sharing everything would give
 
 
