@@ -5,27 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from reprlib import repr as brief
 from typing import Any
 
 from torch import Tensor
 
 from fedkge.errors import DataError
-from fedkge.evaluation import TypeConstraints, classify, metrics_by_side, rank
 from fedkge.exchange.hops import Hops, Parcel
 from fedkge.exchange.rows import Message, under
-from fedkge.graphs.graph import Axis, Split
+from fedkge.graphs.graph import Axis
 from fedkge.methods.conversation import Aligned, End, Heard, Keys, converse
 from fedkge.methods.fkge import FKGE
 from fedkge.methods.handshake import Effect, Handshake, Line, Talk
-from fedkge.methods.lending import Loan
 from fedkge.nodes.backtrack import Backtracking
 from fedkge.nodes.base import Node, Setting
 from fedkge.nodes.identity import Identity
 from fedkge.nodes.ledgers import RESULT, open_ledger
-from fedkge.nodes.notes import MOST, Refusal, reading
-from fedkge.nodes.result import RANKS, packed_ranks, save_tables
-from fedkge.nodes.stack import Learner, by_side
+from fedkge.nodes.notes import Refusal, reading
+from fedkge.nodes.peer_notes import checked_line, checked_parcel, packed, unpacked
+from fedkge.nodes.peer_result import measured, save_outcome
+from fedkge.nodes.stack import Learner
 from fedkge.nodes.store import write_whole
 from fedkge.nodes.terms import Terms
 from fedkge.privacy import Budget, Release, Spending
@@ -173,7 +171,7 @@ class PeerNode(Node):
 
     def _line(self, message: Message) -> list[Message]:
         with reading():
-            talk, note = _checked(message)
+            talk, note = checked_line(message)
         if self.stopped and message.kind != "status":
             return []
         lines, effects = self.shakes.hear(message.sender, message.kind, talk, note)
@@ -215,7 +213,7 @@ class PeerNode(Node):
     def _say(self, message: Message) -> list[Message]:
         chat = self.chat
         with reading():
-            talk, note = _said(message)
+            talk, note = checked_parcel(message)
         if chat is None or (chat.talk, chat.partner) != (talk, message.sender):
             return self._messages([Line(message.sender, "bye", talk)])
         if message.round != chat.got:
@@ -327,41 +325,18 @@ class PeerNode(Node):
         """Measure what was kept, and what there was before anybody was met; all of it stays in the folder."""
         if self.store is None:
             return
-        own, learner = self.own, self.learner
-        ((site, part),) = learner.member.parts.items()
-        before = own.best if own.before is None else own.before
-        with self.setting.clock.spending("evaluate"):
-            ranks = learner.ranks(own.best, Split.TEST)
-            metrics = {
-                "valid": learner.measure(own.best, Split.VALID),
-                "test": by_side(ranks),
-                "test_before": learner.measure(before, Split.TEST),
-            }
-            known, typed = learner.stack.known[site], TypeConstraints.from_train(part.graph)
-            views = {"before": before, "after": own.best}
-            told = {
-                name: {
-                    "accuracy": classify(of, part.graph, seed=self.terms.seed, site=site).accuracy,
-                    "typed": metrics_by_side(rank(of, part.graph.test, known, candidates=typed))["both"],
-                }
-                for name, of in views.items()
-            }
+        own, clock = self.own, self.setting.clock
+        with clock.spending("evaluate"):
+            found = measured(own)
         if self.setting.tables:
-            for view, of in {"": own.best, "before": before}.items():
-                save_tables(of, self.identity.named.get(site, part.graph), self.store.path / view)
-            write_whole(self.store.path / RANKS, packed_ranks(ranks[site]))
+            save_outcome(own, self.identity, found, self.store.path)
+        talks = {"talks": self.talks, "version": self.shakes.version, "exchange": clock.seconds["exchange"]}
+        spent = {"best_round": own.best_at, "seconds": own.seconds}
         plain = {
             "rounds": own.rounds,
             "kept": {"": own.best_at},
-            "metrics": metrics,
-            "peer": {
-                **told,
-                "talks": self.talks,
-                "best_round": own.best_at,
-                "seconds": own.seconds,
-                "exchange": self.setting.clock.seconds["exchange"],
-                "version": self.shakes.version,
-            },
+            "metrics": found.metrics,
+            "peer": {**found.views, **talks, **spent},
             **self._seal,
         }
         write_whole(self.store.path / RESULT, json.dumps(plain, indent=1).encode())
@@ -380,7 +355,7 @@ class PeerNode(Node):
         staged = {}
         for talk, heard in self.staged.items():
             staged[talk] = heard.session
-            tensors |= {f"staged.{talk}.{name}": tensor for name, tensor in _packed(heard).items()}
+            tensors |= {f"staged.{talk}.{name}": tensor for name, tensor in packed(heard).items()}
         s = self.shakes
         doubts = {q: [t.id, t.version] for q, t in s.doubts.items()}
         if s.talk is not None and s.talk.mine and s.talk.whole:
@@ -421,64 +396,4 @@ class PeerNode(Node):
             if rows:
                 self.aligned[partner] = rows
         for talk, session in plain["staged"].items():
-            self.staged[talk] = _unpacked(session, under(f"staged.{talk}", tensors))
-
-
-def _packed(heard: Heard) -> dict[str, Tensor]:
-    """What must outlive a restart of what was heard."""
-    found = {
-        f"{part}.{a}": t for part in ("aligned", "taken", "rows") for a, t in getattr(heard, part).items()
-    }
-    if (loan := heard.loan) is not None:
-        found |= {"loan.entities": loan.entities, "loan.relations": loan.relations, "loan.edges": loan.edges}
-    return found
-
-
-def _unpacked(session: str, tensors: Mapping[str, Tensor]) -> Heard:
-    aligned, taken, rows = (
-        {Axis(a): t for a, t in under(part, tensors).items()} for part in ("aligned", "taken", "rows")
-    )
-    loan = under("loan", tensors)
-    lent = Loan(len(taken[Axis.ENTITY]), loan["entities"], loan["relations"], loan["edges"]) if loan else None
-    return Heard(session, aligned, taken, rows, lent)
-
-
-def _checked(message: Message) -> tuple[str, Mapping[str, Any]]:
-    """A line of the handshake: its conversation, and its note."""
-    note = dict(message.note)
-    talk = note.pop("talk", None)
-    if message.body or not isinstance(talk, str) or len(talk) > 200:
-        raise DataError(f"talk: {brief(talk)}, expected the id of a conversation, and no tensors")
-    expected = {
-        "status": {"stamp", "version", "idle", "left", "over", "met"},
-        "call": {"version"},
-        "accept": {"version"},
-        "refuse": {"why"},
-    }.get(message.kind, set())
-    if note.keys() != expected:
-        raise DataError(f"a note of {brief(sorted(note))}, expected {sorted(expected)}")
-    for name in {"stamp", "version"} & expected:
-        if type(note[name]) is not int or not 0 <= note[name] <= MOST:
-            raise DataError(f"{name}: {brief(note[name])}, expected a whole number")
-    if message.kind == "status":
-        met = note["met"]
-        if not isinstance(met, dict) or not all(type(v) is int and 0 <= v <= MOST for v in met.values()):
-            raise DataError(f"met: {brief(met)}, expected a version for each partner")
-        if not all(isinstance(note[name], bool) for name in ("idle", "left", "over")):
-            raise DataError("idle, left, over: expected true or false")
-    elif "/" not in talk:
-        raise DataError(f"talk: {brief(talk)}, expected as in 'film/3'")
-    if message.kind == "call" and talk.split("/")[0] != message.sender:
-        raise DataError(f"talk: {brief(talk)}, expected an id that begins with the caller's name")
-    return talk, note
-
-
-def _said(message: Message) -> tuple[str, Mapping[str, Any]]:
-    note = message.note
-    if (
-        note.keys() != {"talk", "note"}
-        or not isinstance(note["talk"], str)
-        or not isinstance(note["note"], dict)
-    ):
-        raise DataError(f"a note of {brief(sorted(note))}, expected a conversation and what is said")
-    return note["talk"], note["note"]
+            self.staged[talk] = unpacked(session, under(f"staged.{talk}", tensors))
