@@ -13,7 +13,7 @@ import torch
 from fedkge.errors import ConfigError, FedkgeError
 from fedkge.exchange.codec import Float32
 from fedkge.exchange.rows import Message
-from fedkge.exchange.tally import Tally
+from fedkge.exchange.tally import Tally, total
 from fedkge.exchange.wire import length
 from fedkge.methods.conversation import Keys
 from fedkge.nodes.base import Event, Setting
@@ -59,8 +59,24 @@ class MeetingRecord:
     scores: dict[str, float] = field(default_factory=dict)
     weights: Mapping[str, int] = field(default_factory=dict)  #: validation triples of each site
     ranks: bool = True  #: scores are MRRs, which curves are drawn of
+    trained: dict[int, dict[str, Event]] = field(default_factory=dict)  #: by round and site
+
+    def write_rounds(self) -> None:
+        """When all have ended: what each site trained and sent up to each round that an update ended at."""
+        for number in sorted(self.trained.keys() | self.tally.rounds.keys()):
+            trained, sent = self.trained.get(number, {}), self.tally.round(number)
+            sites: dict[str, dict[str, Any]] = {site: dict(sums) for site, sums in sent.items()}
+            for site, event in trained.items():
+                sites[site] = {**sites.get(site, {}), "loss": event["loss"]}
+            sums = {name: sum(one[name] for one in trained.values()) for name in ("seconds", "triples")}
+            self.journal.append(
+                [dated({"event": "round", "round": number, **sums, "sites": sites, **total(sent.values())})]
+            )
 
     def hear(self, node: str, event: Event) -> None:
+        """Something has happened at a peer."""
+        if event["event"] == "trained":
+            self.trained.setdefault(int(event["round"]), {})[node] = event
         if event["event"] != "update":
             return
         self.scores[node] = event["best"]
@@ -159,6 +175,7 @@ class Meeting:
                 if naps > NAPS:
                     raise FedkgeError("peers wait for each other and nobody has anything to say")
                 mail += [message for peer in self.peers.values() for message in peer.expire(0)]
+        self.record.write_rounds()
         for name, member in self.members.items():
             found = read_result(self.folder.home(name, member))
             self.record.courses[name] = {
