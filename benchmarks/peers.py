@@ -2,9 +2,10 @@
 
     FEDKGE_DATA=... python benchmarks/peers.py --out runs.jsonl [--jobs 2] [--data R3,C3] [--seeds 0,1,2]
 
-Every way trains the same number of rounds per site and keeps its best validation. A line of the output
-is a site of a run. `--table runs.jsonl` sums such a file up: differences to `single` by site and seed, with
-paired 95 % intervals over seeds (Student's t).
+Every way trains the same number of rounds per site and keeps its best validation: by accuracy where peers
+decide, by MRR in `single` and `fedep`. A line of the output is a site of a run. `--table runs.jsonl` sums
+such a file up as Markdown: differences to `single` in points, paired by site and seed, with 95 % intervals
+over seeds (Student's t). A site is worse, or better, if its own interval is below, or above, 0.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "fkge": {"name": "fkge"},
     "fkge, all edges": {"name": "fkge", "edges": "all"},
     "fkge, averaged": {"name": "fkge", "adoption": "average"},
+    "fkge, better": {"name": "fkge", "adoption": "better"},
+    "procrustes, better": {"name": "fkge", "translate": "procrustes", "adoption": "better"},
     "fkge, simple": {"name": "fkge", "virtual": 0},
     "fkge, simple, averaged": {"name": "fkge", "virtual": 0, "adoption": "average"},
     "procrustes": {"name": "fkge", "translate": "procrustes"},
@@ -50,7 +53,9 @@ DATA = {
 def config(data: str, way: str, seed: int, options: dict[str, Any]) -> dict[str, Any]:
     folder, rounds = DATA[data]
     rounds = int(options.get("rounds", rounds))
-    where = {"name": folder} if data == "atlas" else {"path": str(Path(environ["FEDKGE_DATA"]) / folder)}
+    where: dict[str, Any] = {"name": folder}
+    if data != "atlas":
+        where = {"path": str(Path(environ["FEDKGE_DATA"]) / folder), "drop_leaks": data == "DDB14"}
     method = dict(WAYS[way])
     if method["name"] == "fkge":
         method |= {"first": rounds // 2, "passes": 3, "judge": options.get("judge", "accuracy")}
@@ -138,35 +143,48 @@ def _gains(run: Path) -> dict[str, dict[str, list[int]]]:
     return found
 
 
-def table(lines: list[dict[str, Any]]) -> Iterator[str]:
-    """By data and way: the mean over sites, and the difference to `single` with its interval over seeds."""
+def rows(lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """By data and way: means over sites and seeds, and differences to `single`, paired by site and seed."""
     by: dict[tuple[str, str], dict[tuple[str, int], dict[str, Any]]] = defaultdict(dict)
     for line in lines:
         by[line["data"], line["way"]][line["site"], line["seed"]] = line
     for (data, way), own in sorted(by.items()):
         alone = by.get((data, "single"), {})
         common = sorted(own.keys() & alone.keys())
-        told = [f"{data:8} {way:24}"]
+        seeds = sorted({seed for _, seed in common})
+        row: dict[str, Any] = {"data": data, "way": way, "seeds": len({seed for _, seed in own})}
         for metric in ("accuracy", "mrr"):
-            told.append(f"{metric} {mean(line[metric] for line in own.values()):.4f}")
-            if common:
-                seeds = sorted({seed for _, seed in common})
-                per_seed = [
-                    mean(own[c][metric] - alone[c][metric] for c in common if c[1] == s) for s in seeds
-                ]
-                told.append(interval(per_seed))
-                worse = [
-                    site
-                    for site in sorted({site for site, _ in common})
-                    if high(
-                        [own[site, s][metric] - alone[site, s][metric] for s in seeds if (site, s) in own]
-                    )
-                    < 0
-                ]
-                told.append(f"worse: {','.join(worse) or '-'}")
-        told.append(f"{mean(line['bytes'] for line in own.values()) / 1e6:.1f} MB")
-        told.append(f"{mean(line['seconds'] for line in own.values()):.0f} s")
-        yield "  ".join(told)
+            gaps = {at: own[at][metric] - alone[at][metric] for at in common}
+            each = {s: [gaps[at] for at in common if at[0] == s] for s in sorted({s for s, _ in common})}
+            row[metric] = mean(line[metric] for line in own.values())
+            row[f"{metric} gain"] = [mean(gaps[at] for at in common if at[1] == seed) for seed in seeds]
+            row[f"{metric} worse"] = [site for site, found in each.items() if high(found) < 0]
+            row[f"{metric} better"] = [site for site, found in each.items() if low(found) > 0]
+        row["bytes"] = mean(line["bytes"] for line in own.values())
+        yield row
+
+
+def page(lines: list[dict[str, Any]]) -> Iterator[str]:
+    """The rows as a table of Markdown."""
+    columns = (
+        "accuracy",
+        "minus alone",
+        "worse / better",
+        "MRR",
+        "minus alone",
+        "worse / better",
+        "sent, MB",
+    )
+    yield f"| data | way | {' | '.join(columns)} |"
+    yield "|---" * (2 + len(columns)) + "|"
+    for row in rows(lines):
+        cells = [row["data"], row["way"]]
+        for metric in ("accuracy", "mrr"):
+            gain = row[f"{metric} gain"]
+            told = "" if row["way"] == "single" or not gain else interval([100 * one for one in gain])
+            worse, better = (", ".join(row[f"{metric} {k}"]) or "none" for k in ("worse", "better"))
+            cells += [f"{100 * row[metric]:.2f}", told, f"{worse} / {better}" if told else ""]
+        yield "| " + " | ".join([*cells, f"{row['bytes'] / 1e6:.0f}"]) + " |"
 
 
 def spread(values: list[float]) -> float:
@@ -177,8 +195,12 @@ def high(values: list[float]) -> float:
     return mean(values) + spread(values)
 
 
+def low(values: list[float]) -> float:
+    return mean(values) - spread(values)
+
+
 def interval(values: list[float]) -> str:
-    return f"{mean(values):+.4f} ± {spread(values):.4f}"
+    return f"{mean(values):+.2f} ± {spread(values):.2f}"
 
 
 def main() -> None:
@@ -194,7 +216,7 @@ def main() -> None:
     parser.add_argument("--table", type=Path)
     given = parser.parse_args()
     if given.table is not None:
-        print("\n".join(table([json.loads(line) for line in given.table.read_text().splitlines()])))
+        print("\n".join(page([json.loads(line) for line in given.table.read_text().splitlines()])))
         return
     environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
     options = {"judge": given.judge, "device": given.device} | (

@@ -21,6 +21,9 @@ from fedkge.methods.lending import lent
 from fedkge.nodes.journal import read_journal
 from fedkge.nodes.ledgers import run_entries
 from fedkge.nodes.peer import PeerNode
+from fedkge.reports.load import load_runs
+from fedkge.reports.peers_section import peer_rows
+from fedkge.reports.privacy import spent
 from fedkge.runs.data import Sources
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.meeting import Meeting
@@ -91,6 +94,7 @@ def test_the_same_seed_gives_the_same_tables_and_another_others(tmp_path: Path) 
         {"choose": "csls", "orthogonal": 0.01, "parts": True},
         {"virtual": 0, "share": "entities", "sample": 0.6, "balanced": False},
         {"virtual": 0, "share": "relations", "teachers": 1},
+        {"adoption": "better", "virtual": 1},
         {"edges": "all", "judge": "accuracy", "saturating": False, "tolerance": 0.5},
         {"clip": 1.0, "noise": 0.1, "scale": 1.0, "law": "laplace"},
         {"models": ["b: rotate, dim = 6", "c: transh, dim = 10"]},
@@ -298,6 +302,29 @@ def test_a_run_has_accuracy_and_ranks_before_and_after(tmp_path: Path) -> None:
         assert {"before", "after", "talks", "seconds"} <= summary["peers"][site].keys()
         assert {"test", "test_before"} <= summary["sites"][site]["metrics"].keys()
         assert (folder.path / "sites" / site / "before" / "entities.safetensors").is_file()
+    (found,) = load_runs([folder.path])
+    assert [row["site"] for row in peer_rows(found)] == list(SITES)
+    assert found.last_round > 0
+    words = " ".join(spent(found).words)
+    assert "WX is a linear image of X" in words
+    assert "Told without noise" in words
+    assert "Votes have no noise" in words
+
+
+def test_privacy_is_said_of_votes_and_rows(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    said = {}
+    for name, options in {"votes": {}, "both": {"clip": 1.0, "noise": 1.0}}.items():
+        method = {**SMALL, "law": "laplace", "scale": 20.0, **options}
+        one = experiment(method=method, rounds=4, evaluate={"every": 2, "patience": 1})
+        folder = RunFolder.create(tmp_path / name, one, resume=False)
+        run(one, folder, torch.device("cpu"), SITES)
+        (loaded,) = load_runs([folder.path])
+        said[name] = spent(loaded)
+    assert {cost.guarantee for cost in said["votes"].costs} == {"none"}, "the same rows are sent as a client"
+    assert {cost.guarantee for cost in said["both"].costs} == {"formal"}
+    assert "Eqs. 8 to 10" in said["votes"].words[-1]
+    assert said["both"].costs[0].epsilon > said["votes"].costs[0].epsilon
 
 
 def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:

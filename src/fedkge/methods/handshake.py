@@ -236,10 +236,9 @@ class Handshake:
             self.strikes[q] = 0
             self.met[q] = max(self.met.get(q, 0), talk.version)
 
-    def lost(self, q: str) -> tuple[list[Line], list[Effect]]:
-        """A peer has not been heard of for long."""
+    def lost(self, q: str) -> None:
+        """A peer has not been heard of for long: nobody waits for it until it speaks again."""
         self.gone.add(q)
-        return [], []
 
     # What it hears
 

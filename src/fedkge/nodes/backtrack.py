@@ -61,7 +61,10 @@ class Backtracking:
         if self.before is None:
             self.before = self.best.to(self.best.device)
         self.adopt(heard)
-        self.learner.stack.training.restart()
+        if self.method.adoption == "better" and self.measure() < self.score:
+            self.tables.copy_(self.best)  # what was lent is of use all the same
+        else:
+            self.learner.stack.training.restart()
         return self._update(self.every, heard if heard.loan is not None else None)
 
     @torch.no_grad()
@@ -70,7 +73,7 @@ class Backtracking:
         for axis, rows in heard.rows.items():
             table = self.tables.table(axis)[:, : rows.shape[1]]
             at, new = heard.taken[axis].to(table.device), rows.to(table.device)
-            table[at] = new if self.method.adoption == "replace" else (table[at] + new) / 2
+            table[at] = (table[at] + new) / 2 if self.method.adoption == "average" else new
 
     def _update(self, rounds: int, heard: Heard | None) -> dict[str, Any]:
         began = time.perf_counter()
