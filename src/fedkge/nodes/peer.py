@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import Tensor
 
-from fedkge.errors import DataError
 from fedkge.exchange.hops import Hops, Parcel
 from fedkge.exchange.rows import Message, under
 from fedkge.graphs.graph import Axis
@@ -226,7 +225,7 @@ class PeerNode(Node):
         chat, out = self.chat, list[Message]()
         assert chat is not None
         try:
-            with self.setting.clock.spending("exchange"):
+            with self.setting.clock.spending("exchange"), reading():
                 found = next(chat.hops) if parcel is None else chat.hops.send(parcel)
                 while found is not None:
                     note = {"talk": chat.talk, "note": dict(found.note)}
@@ -236,16 +235,9 @@ class PeerNode(Node):
             return out
         except StopIteration as end:
             return out + self._whole(chat, end.value)
-        except DataError as error:
-            self.note(
-                {
-                    "event": "refused",
-                    "site": chat.partner,
-                    "kind": "say",
-                    "round": chat.got,
-                    "why": str(error),
-                }
-            )
+        except Refusal as error:
+            what = {"site": chat.partner, "kind": "say", "round": chat.got, "why": str(error)}
+            self.note({"event": "refused", **what})
             lines, effects = self.shakes.hang_up()
             return self._messages(lines) + self._do(effects)
 
