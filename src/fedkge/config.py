@@ -84,6 +84,8 @@ def _fit(kind: Any, value: Any, where: str) -> Any:
         raise ConfigError(f"{where}: expected {_described(kind)}, got {value!r}{hint}")
     if origin is tuple and isinstance(value, Sequence) and not isinstance(value, str):
         return tuple(_fit(get_args(kind)[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+    if origin is Mapping and isinstance(value, Mapping):
+        return {str(name): _fit(get_args(kind)[1], item, f"{where}.{name}") for name, item in value.items()}
     if is_dataclass(kind) and isinstance(kind, type) and isinstance(value, Mapping):
         return build(kind, value, where)
     if kind is float and type(value) is int:

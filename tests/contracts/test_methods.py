@@ -50,7 +50,7 @@ def having(method: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in options.items() if not own.get(k)}
 
 
-@pytest.fixture(params=list(METHODS))
+@pytest.fixture(params=[name for name in METHODS if not METHODS[name].hubless])
 def method(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {"name": request.param, **({"small": 4} if request.param == "fedkd" else {})}
 

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from fedkge.audits.erasure import Questions, membership, standing
+from fedkge.errors import ConfigError
 from fedkge.methods import METHODS
 from fedkge.methods.unlearn import Unlearn
 from fedkge.runs.holdings import Holdings
 from unlearning import QUICK, forgetting, some, trained
 
-BY_SITE = [name for name in METHODS if name != "collective"]
+BY_SITE = [name for name in METHODS if name != "collective" and not METHODS[name].hubless]
 
 
 @pytest.mark.parametrize("method", BY_SITE)
@@ -36,6 +37,17 @@ def test_a_run_of_every_method_forgets(tmp_path: Path, method: str) -> None:
     assert found["local"]["forget"]["count"] == 2 * len(triples)
     assert ("hub" in found) == bool(new.experiment.method.shares)
     assert membership(asked, after, before=before)
+
+
+def test_peers_are_trained_again_or_refused(tmp_path: Path) -> None:
+    held = trained(tmp_path / "raw", relations_in_common=True, method={"name": "fkge"})
+    triples = some(held, "a")
+    with pytest.raises(ConfigError, match=r"the method has no hub.*expected mode exact"):
+        forgetting(held, tmp_path / "new", triples, how=QUICK)
+    done = forgetting(held, tmp_path / "again", triples, how=Unlearn("exact"))
+    graph = Holdings.open(done.folder.path).sources.named["a"]
+    left = {(graph.entities[h], graph.relations[r], graph.entities[t]) for h, r, t in graph.all().tolist()}
+    assert not left & set(triples)
 
 
 @pytest.mark.parametrize("method", ["single", "fede", "fedlu"])

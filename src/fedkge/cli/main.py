@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from fedkge.cli import data, explain, inspect
+from fedkge.cli import data, explain, inspect, keys
 from fedkge.cli.attack import attack
 from fedkge.cli.cluster import cluster
+from fedkge.cli.peer import peer
 from fedkge.cli.privacy import privacy
 from fedkge.cli.report import report
 from fedkge.cli.run import compare, run, sweep
@@ -20,12 +21,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data.app, name="data")
+app.add_typer(keys.app, name="keys")
 for body in (
     run,
     compare,
     sweep,
     unlearn,
     yardsticks,
+    peer,
     report,
     privacy,
     attack,

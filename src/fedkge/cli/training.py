@@ -28,7 +28,7 @@ def train(
     from fedkge.runs.folder import RunFolder
     from fedkge.runtimes.run import Simulation, run
 
-    on = chosen_device(device)
+    on = device_named(device)
     begun = {folder: _begun(folder, out, experiment, resume) for folder, experiment in experiments.items()}
     data = _load(experiments)
     _check_starts({f: experiment for f, experiment in experiments.items() if not begun[f]}, data)
@@ -124,8 +124,8 @@ def _say_what_is_exposed(experiment: Experiment, data: Sources) -> None:
             print(f"note: {found}", file=sys.stderr)
 
 
-def chosen_device(name: str) -> torch.device:
-    """The device of that name; auto: a GPU where there is one."""
+def device_named(name: str) -> torch.device:
+    """The device that `--device` asks for."""
     import torch
 
     if name not in ("auto", "cpu", "cuda"):

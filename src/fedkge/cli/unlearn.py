@@ -85,7 +85,7 @@ def unlearn(
     with command():
         from fedkge.audits.account import account
         from fedkge.cli.progress import progress
-        from fedkge.cli.training import chosen_device, interruptible
+        from fedkge.cli.training import device_named, interruptible
         from fedkge.errors import ConfigError
         from fedkge.reports.erasure import sentence
         from fedkge.runs.requests import read_key
@@ -99,7 +99,7 @@ def unlearn(
         if secret.exists():
             read_key(secret)  # what is wrong with it is said before any work
         with interruptible(out), progress(out.name) as watch:
-            done = work(old, out, erasure, how, chosen_device(device), write_data, resume, watch)
+            done = work(old, out, erasure, how, device_named(device), write_data, resume, watch)
         found = account(done, read_key(secret), against, not no_audit)
         page = _write(out, found)
         if erase:
@@ -134,13 +134,13 @@ def yardsticks(
         from fedkge.audits.yardsticks import chosen
         from fedkge.audits.yardsticks import yardsticks as measured
         from fedkge.cli.experiments import listed
-        from fedkge.cli.training import chosen_device, interruptible
+        from fedkge.cli.training import device_named, interruptible
         from fedkge.nodes.store import write_whole
 
         sticks = chosen([] if only is None else listed("--only", only, "target,exact"))
         old, erasure = asked(run, site, forget, of, withdraw, ignore_missing)
         with interruptible(out):
-            found = measured(old, erasure, out, sticks, chosen_device(device))
+            found = measured(old, erasure, out, sticks, device_named(device))
         write_whole(out / "yardsticks.json", text.dumps(found, indent=1).encode())
         if json:
             print(text.dumps(found, indent=2))

@@ -66,6 +66,13 @@ class Model(ABC):
             start += width
         raise KeyError(f"{axis} rows have no block {name!r}")
 
+    def spatial(self, axis: Axis) -> int:
+        """How many numbers at the start of a row are a vector, which a matrix can translate; 0: none are.
+
+        Complex vectors count as pairs of real ones. Phases, matrices, projections and normals are no vectors.
+        """
+        return sum(self.blocks[axis].get(name, 0) for name in ("vector", "real", "imaginary"))
+
     def trained(self, rows: Tensor, axis: Axis) -> Tensor:
         """Rows without the blocks that no step moves."""
         if self.untrained.isdisjoint(self.blocks[axis]):

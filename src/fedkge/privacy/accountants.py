@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from fedkge.errors import ConfigError, MissingPackage
 from fedkge.privacy.delta import check_delta
+from fedkge.privacy.pate import GaussianVotes, LaplaceVotes
 from fedkge.privacy.releases import Batches, Everything, Gaussian, Poisson, Release, TouchedRows
 from fedkge.registry import Registry
 
@@ -21,7 +22,18 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Steps: TypeAlias = Mapping[tuple[float, float], int]  #: (noise multiplier, Poisson rate) -> how often
+Law: TypeAlias = Literal["gaussian", "laplace"]
+
+
+class Step(NamedTuple):
+    """One application, as accountants compose them."""
+
+    noise: float  #: multiplier: standard deviation, of Laplace noise b, over what one unit can move
+    rate: float = 1.0  #: of Poisson samples
+    law: Law = "gaussian"
+
+
+Steps: TypeAlias = Mapping[Step, int]  #: how often each was applied
 COARSE = 1e-3  #: interval of privacy losses, to search with: ten times as fast as the default
 PAPER_ORDERS = (*(1 + i / 10 for i in range(1, 100)), *map(float, range(12, 64)))  #: of TensorFlow Privacy
 
@@ -40,22 +52,24 @@ class Accountant(ABC):
     def epsilon(self, releases: Iterable[Release], delta: float) -> float:
         """The smallest ε it can prove at this δ for all releases together; 0 for none."""
         check_delta(delta)
-        steps: Counter[tuple[float, float]] = Counter()
+        steps: Counter[Step] = Counter()
         for release in releases:
-            steps[self.read(release)] += release.count
+            steps[self.read(release)] += release.count * release.mechanism.numbers
         if not steps:
             return 0.0
-        if any(noise == 0 for noise, _ in steps):
+        if any(step.noise == 0 for step in steps):
             return math.inf
         return self._epsilon(steps, delta)
 
-    def read(self, release: Release) -> tuple[float, float]:
-        """Noise multiplier and Poisson rate; what is not such a release is refused."""
+    def read(self, release: Release) -> Step:
+        """What is composed; a release that is not of such a kind is refused."""
         match release.mechanism, release.sampling:
-            case Gaussian(noise=noise), Everything():
-                return noise, 1.0
+            case Gaussian(noise=noise) | GaussianVotes(noise=noise), Everything():
+                return Step(noise)
             case Gaussian(noise=noise), Poisson(rate=rate):
-                return noise, rate
+                return Step(noise, rate)
+            case LaplaceVotes(noise=noise), Everything():
+                return Step(noise, law="laplace")
         why = "; ".join(release.flaws) or "expected Gaussian noise on every row, of all or of Poisson samples"
         raise ConfigError(
             f"{ACCOUNTANTS.name_of(self)} cannot account for {release.mechanism} with sampling "
@@ -112,12 +126,12 @@ class PaperRdp(Accountant):
 
     about = "Rényi DP, older conversion, as in the DPKGE paper"
 
-    def read(self, release: Release) -> tuple[float, float]:
+    def read(self, release: Release) -> Step:
         match release.mechanism, release.sampling:
             case Gaussian(noise=noise) | TouchedRows(noise=noise), Batches(rate=rate):
-                return noise, rate
+                return Step(noise, rate)
             case TouchedRows(noise=noise), Everything():
-                return noise, 1.0
+                return Step(noise)
         return super().read(release)
 
     def _epsilon(self, steps: Steps, delta: float) -> float:
@@ -136,9 +150,11 @@ def _package() -> Any:
 
 
 @lru_cache(maxsize=32)
-def _loss(noise: float, rate: float, interval: float) -> Any:
+def _loss(noise: float, rate: float, law: Law, interval: float) -> Any:
     """The privacy loss distribution of one step."""
     distributions = _package().pld.privacy_loss_distribution
+    if law == "laplace":
+        return distributions.from_laplace_mechanism(noise, value_discretization_interval=interval)
     return distributions.from_gaussian_mechanism(
         standard_deviation=noise, sampling_prob=rate, value_discretization_interval=interval
     )
@@ -146,13 +162,14 @@ def _loss(noise: float, rate: float, interval: float) -> Any:
 
 @lru_cache(maxsize=256)
 def _divergence(
-    noise: float, rate: float, orders: tuple[float, ...] | None
+    noise: float, rate: float, law: Law, orders: tuple[float, ...] | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Orders and the Rényi divergences of one step at them; no orders given: dp-accounting's."""
     package = _package()
     accountant = package.rdp.RdpAccountant(orders)
+    event = package.PoissonSampledDpEvent(rate, package.GaussianDpEvent(noise))
     with _quietly():
-        accountant.compose(package.PoissonSampledDpEvent(rate, package.GaussianDpEvent(noise)))
+        accountant.compose(package.LaplaceDpEvent(noise) if law == "laplace" else event)
     return accountant.orders, accountant.rdp
 
 

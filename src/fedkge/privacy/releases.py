@@ -19,6 +19,7 @@ class Mechanism:
     One triple, with all its negatives, moves the sum by at most 1 (after scaling by the clipping norm).
     """
 
+    numbers: ClassVar[int] = 1  #: independent draws of the noise in one application
     noise: float  #: the noise multiplier: standard deviation over what one triple can move; 0: none
 
     def __post_init__(self) -> None:
@@ -121,9 +122,11 @@ class Release:
     mechanism: Mechanism
     sampling: Sampling
     count: int = 1
-    purpose: Literal["training", "upload"] = "training"  #: a gradient step, or numbers sent beside the rows
-    unit: Literal["triple"] = "triple"  #: what is protected: one confidential triple
-    neighbours: Literal["zero-out-one"] = "zero-out-one"  #: graphs that must look alike
+    purpose: Literal["training", "upload", "votes", "rows"] = (
+        "training"  #: a gradient step, numbers sent beside the rows, teachers' votes, or rows sent to a peer
+    )
+    unit: Literal["triple", "row"] = "triple"  #: what is protected: one confidential triple, or one row
+    neighbours: Literal["zero-out-one", "replace-one"] = "zero-out-one"  #: graphs, or tables, that look alike
 
     def __post_init__(self) -> None:
         if self.count < 1:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
+from typing import Any
 
 from fedkge.config import build
 from fedkge.errors import ConfigError, DataError, MissingPackage
-from fedkge.nodes.ledgers import ledger_at, run_entries, run_ledgers
+from fedkge.nodes.journal import read_journal
+from fedkge.nodes.ledgers import JOURNAL, ledger_at, run_entries, run_ledgers
 from fedkge.privacy import (
     ACCOUNTANTS,
     Cost,
@@ -21,12 +24,14 @@ from fedkge.privacy import (
     whole_ledger,
 )
 from fedkge.privacy.costs import accountant_for
+from fedkge.privacy.pate import paper_epsilon
+from fedkge.privacy.peer_words import peer_words
 from fedkge.privacy.words import number
 from fedkge.reports.canvas import Canvas
 from fedkge.reports.figure import Figure
 from fedkge.reports.lines import Line, Point, Scale, coloured, line_figure
 from fedkge.reports.markup import Column, count, table, words
-from fedkge.reports.run import POOLED, Run
+from fedkge.reports.run import PEERS, POOLED, Run
 
 LINES = 8  #: sites that get a line of their own; of more, those that have spent most
 COLUMNS = (
@@ -50,10 +55,14 @@ class Spent:
     mode: str
     entries: Sequence[Entry]
     costs: Sequence[Cost]
+    peers: Mapping[str, Any] | None = None  #: the options of a method without a hub
+    paper: Mapping[str, float] = field(default_factory=dict)  #: what the paper's arithmetic says, by site
 
     @property
     def words(self) -> list[str]:
         """Whose data is protected against whom."""
+        if self.peers is not None:
+            return peer_words(self.peers, self.costs, self.paper)
         return explained(self.costs) if self.costs else unprotected(self.mode)
 
     def curve(self, cost: Cost) -> dict[int, float]:
@@ -74,12 +83,30 @@ def spent(run: Run, delta: float | None = None, accountant: str | None = None) -
             f"{run.path}: no ledger has a release, while run.jsonl has rounds that made some: what was spent "
             "is not known; restore the ledgers of its sites, as it cannot be forgotten"
         )
+    peers = run.config["method"] if run.method == PEERS else None
     if not entries:
-        return Spent(given.mode, entries, [])
-    delta = given.delta if delta is None else delta
+        return Spent(given.mode, entries, [], peers)
+    if delta is None:
+        delta = given.delta if peers is None else peers["delta"]
     if delta is None:
         raise DataError(f"{config}: privacy.delta is missing; which δ is ε meant at? give --delta")
-    return Spent(given.mode, entries, costs(entries, delta, accountant or given.accountant))
+    found = costs(entries, delta, accountant or given.accountant or (None if peers is None else "pld"))
+    return Spent(given.mode, entries, found, peers, _papers(run, delta))
+
+
+def _papers(run: Run, delta: float) -> dict[str, float]:
+    """The paper's ε by site, from the votes that peers' journals have; none without Laplace noise."""
+    method = run.config["method"]
+    if run.method != PEERS or method["law"] != "laplace" or not method["scale"]:
+        return {}
+    found = {}
+    for journal in sorted(run.path.glob(f"sites/*/{JOURNAL}")):
+        gaps: Counter[int] = Counter()
+        for event in read_journal(journal):
+            if event.get("event") == "conversation":
+                gaps.update({int(gap): int(count) for gap, count in event["gaps"].items()})
+        found[journal.parent.name] = paper_epsilon(gaps, float(method["scale"]), delta)
+    return found
 
 
 def _entries(run: Run) -> Sequence[Entry]:
@@ -181,7 +208,7 @@ def privacy(page: Canvas, runs: Sequence[Run]) -> str:
     """For a report: the runs that have a ledger or had one, one below the other."""
     parts = []
     for run in runs:
-        if any(run_ledgers(run.path)) or "ledger" in (run.summary or {}):
+        if any(run_ledgers(run.path)) or "ledger" in (run.summary or {}) or run.method == PEERS:
             try:
                 part = privacy_part(page, spent(run))
             except MissingPackage as error:

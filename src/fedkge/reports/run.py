@@ -15,6 +15,7 @@ Curve: TypeAlias = Mapping[int, float]  # round -> value
 Curves: TypeAlias = Mapping[str, Curve]  # site -> round -> value
 ALONE = "single"  #: what others are compared with: every site for itself, from the beginning
 SIDES = {"both": "head and tail", "head": "heads alone", "tail": "tails alone"}  #: of questions, in words
+PEERS = "fkge"  #: the method without a hub
 POOLED = "collective"  #: the method in which graphs leave their sites; what sharing everything would give
 
 
@@ -177,7 +178,7 @@ class Run:
     def keeps_each(self) -> bool:
         """Whether every site keeps the round that is best for itself."""
         asked = self.config.get("evaluate", {}).get("keep") == "each"
-        return self.method == ALONE or (self.chooses_keep and asked)
+        return self.method == ALONE or "peers" in (self.summary or {}) or (self.chooses_keep and asked)
 
     @property
     def kept(self) -> dict[str, int]:

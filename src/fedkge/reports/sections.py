@@ -28,6 +28,7 @@ from fedkge.reports.markup import (
 )
 from fedkge.reports.paired import against_alone, unknown
 from fedkge.reports.paired_section import chances
+from fedkge.reports.peers_section import peers
 from fedkge.reports.privacy import privacy
 from fedkge.reports.reference_section import convergence
 from fedkge.reports.run import Run, asked
@@ -59,6 +60,7 @@ def sections(
         "Sites: alone and together" if compared else "Results by site": _by_site(page, runs, groups),
         "Training": _training(page, drawn, len(groups)),
         "Between sites": between_sites(page, drawn),
+        "Peers": peers(page, runs),
         "Traffic": traffic(page, groups, drawn),
         "What it takes to converge": "" if reference is None else convergence(page, runs, reference),
         "What privacy costs": privacy_cost(page, runs),

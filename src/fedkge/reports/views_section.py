@@ -50,6 +50,8 @@ def own_columns(run: Run) -> list[Column]:
 
 def _rounds(run: Run, view: str) -> str:
     kept = run.kept_rounds(view)
+    if not kept:
+        return "rounds of their own"
     return f"round {max(kept)}" if len(kept) == 1 else f"rounds {min(kept)} to {max(kept)}"
 
 

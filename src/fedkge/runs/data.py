@@ -176,16 +176,17 @@ def aligned(align: Align, federation: Federation) -> Unified:
 
 
 def _secret(align: Align) -> bytes | None:
-    if align.secret is None:
-        return None
+    return None if align.secret is None else checked_secret(align.secret)
+
+
+def checked_secret(path: Path) -> bytes:
+    """A secret that sites share."""
     try:
-        secret = align.secret.read_bytes()
+        secret = path.read_bytes()
     except OSError as error:
-        raise DataError(f"align.secret: {align.secret}: {error.strerror}") from None
+        raise DataError(f"align.secret: {path}: {error.strerror}") from None
     if len(secret) < 16:
-        raise ConfigError(
-            f"align.secret: {align.secret} has {len(secret)} bytes, expected at least 16, at random"
-        )
+        raise ConfigError(f"align.secret: {path} has {len(secret)} bytes, expected at least 16, at random")
     return secret
 
 

@@ -14,12 +14,14 @@ import torch
 from fedkge.errors import DataWarning, MissingPackage
 from fedkge.graphs.graph import Federation
 from fedkge.nodes.ledgers import RESULT, run_entries
+from fedkge.nodes.result import read_result
 from fedkge.privacy import costs
 from fedkge.runs.data import Sources, load
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
 from fedkge.runs.summary import Result, environment, summarise
 from fedkge.runtimes.loop import Carrier, Tap
+from fedkge.runtimes.meeting import Meeting
 from fedkge.runtimes.processes import Processes
 from fedkge.runtimes.record import Progress, Watch, ignored
 from fedkge.runtimes.simulate import Simulated, Simulation
@@ -27,7 +29,7 @@ from fedkge.runtimes.simulate import Simulated, Simulation
 __all__ = ["Progress", "Simulated", "Simulation", "Watch", "run"]
 
 
-def unprepared(nodes: Carrier) -> None:
+def unprepared(nodes: Any) -> None:
     """Nodes begin as they are."""
 
 
@@ -39,7 +41,7 @@ def run(
     watch: Watch = ignored,
     how: Simulation = Simulation(),  # noqa: B008 - frozen
     tap: Tap | None = None,
-    prepare: Callable[[Carrier], None] = unprepared,
+    prepare: Callable[[Any], None] = unprepared,
 ) -> dict[str, Any]:
     """Train the federation, keep each site's best validated tables, measure them on test; the summary.
 
@@ -53,8 +55,9 @@ def run(
             folder.journal.write("start", environment=environment(device), sites=list(sources.named))
             for report in sources.unified.reports:
                 folder.journal.write("links", **asdict(report))
-            kind: Any = {"simulate": Simulated, "processes": Processes}[experiment.runtime.name]
-            nodes: Carrier = kind(experiment, sources, folder, device, how, watch, tap)
+            kinds: dict[str, Any] = {"simulate": Simulated, "processes": Processes}
+            kind = Meeting if experiment.method.hubless else kinds[experiment.runtime.name]
+            nodes: Carrier | Meeting = kind(experiment, sources, folder, device, how, watch, tap)
             prepare(nodes)
         if begun:
             folder.journal.write("resumed", round=nodes.round)
@@ -66,6 +69,8 @@ def run(
         summary = summarise(experiment, sources, result, device, time.perf_counter() - started)
         if nodes.start is not None:
             summary["start"] = nodes.start
+        if experiment.method.hubless:
+            summary["peers"] = {home.name: read_result(home)["peer"] for home in homes}
         if experiment.privacy.noisy:
             summary["privacy"] = _accounts(experiment, folder)
         folder.write_summary(summary)

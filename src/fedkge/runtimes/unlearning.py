@@ -113,6 +113,11 @@ def planned(old: Holdings, erasure: Erasure, how: Unlearn, data: Path) -> Experi
             f"privacy.mode: {base.privacy.mode!r}: interference looks at confidential triples without noise, "
             "which no ledger accounts for; expected mode exact, which trains again and adds to what was spent"
         )
+    if old.experiment.method.hubless:
+        raise ConfigError(
+            "the method has no hub, and peers pass on what was forgotten only when they talk again; expected "
+            "mode exact, or a run of another method"
+        )
     if old.experiment.method.members(erasure.before).keys() != erasure.before.keys():
         raise ConfigError(
             "the method trains one table for several sites, in which a site's part cannot be told; expected "

@@ -1,0 +1,173 @@
+"""What a peer has learnt: it trains, measures on validation, and goes back unless that was a gain."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from math import inf, isfinite
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedkge.evaluation.checks import diverged
+from fedkge.evaluation.classification import classify
+from fedkge.graphs.graph import Axis, Split
+from fedkge.methods import Member
+from fedkge.methods.conversation import Heard
+from fedkge.methods.fkge import FKGE
+from fedkge.methods.lending import Loan
+from fedkge.models import Tables
+from fedkge.nodes.stack import Identities, Learner, Stack
+from fedkge.nodes.terms import Terms
+
+LENT = b"\x00lent %d"  #: ids of lent things, from which their first rows are drawn
+
+
+class Backtracking:
+    """A peer's tables: those it trains, the best ones, and those from before it met anybody."""
+
+    def __init__(self, terms: Terms, learner: Learner, ids: Identities) -> None:
+        assert isinstance(terms.method, FKGE)
+        self.terms, self.method, self.learner, self.ids = terms, terms.method, learner, ids
+        self.tables, self.best = learner.site.tables, learner.best
+        self.before: Tables | None = None  # the best ones when the first conversation began
+        self.score, self.best_at, self.rounds, self.fails = -inf, 0, 0, 0
+        self.seconds = {"train": 0.0, "evaluate": 0.0}
+
+    @property
+    def every(self) -> int:
+        """Rounds of an update; at least one is left."""
+        return max(1, min(self.terms.evaluate.every, self.terms.rounds - self.rounds))
+
+    @property
+    def spent(self) -> bool:
+        """Whether no rounds are left."""
+        return self.rounds >= self.terms.rounds
+
+    @property
+    def content(self) -> bool:
+        """Whether training alone has brought nothing for so long that it is left alone."""
+        patience = self.terms.evaluate.patience
+        return self.spent or (patience > 0 and self.fails >= patience)
+
+    def alone(self, rounds: int | None = None) -> dict[str, Any]:
+        """Train without anybody's help."""
+        return self._update(min(rounds or self.every, self.terms.rounds - self.rounds), None)
+
+    def after(self, heard: Heard) -> dict[str, Any]:
+        """Adopt what a conversation has brought, and train with what was lent."""
+        if self.before is None:
+            self.before = self.best.to(self.best.device)
+        self.adopt(heard)
+        if self.method.adoption == "better" and self.measure() < self.score:
+            self.tables.copy_(self.best)  # what was lent is of use all the same
+        else:
+            self.learner.stack.training.restart()
+        return self._update(self.every, heard if heard.loan is not None else None)
+
+    @torch.no_grad()
+    def adopt(self, heard: Heard) -> None:
+        """Replace the vectors of aligned rows, or average with them. What else a row has stays."""
+        for axis, rows in heard.rows.items():
+            table = self.tables.table(axis)[:, : rows.shape[1]]
+            at, new = heard.taken[axis].to(table.device), rows.to(table.device)
+            table[at] = (table[at] + new) / 2 if self.method.adoption == "average" else new
+
+    def _update(self, rounds: int, heard: Heard | None) -> dict[str, Any]:
+        began = time.perf_counter()
+        losses = self._fit(rounds) if heard is None else self._fit_with(heard, rounds)
+        self.rounds += rounds
+        trained = time.perf_counter()
+        score = self.measure()
+        gained = score > self.score
+        if gained:
+            self.best.copy_(self.tables)
+            self.score, self.best_at, self.fails = score, self.rounds, 0
+        else:
+            self.tables.copy_(self.best)
+            self.learner.stack.training.restart()
+            self.fails += 1
+        spent = {"train": trained - began, "evaluate": time.perf_counter() - trained}
+        for kind, seconds in spent.items():
+            self.seconds[kind] += seconds
+        return {
+            "round": self.rounds,
+            "loss": losses,
+            "triples": self.learner.stack.visits([self.learner.name]) * rounds,
+            "seconds": spent["train"],
+            "score": score,
+            "best": self.score,
+            "gained": gained,
+        }
+
+    def _fit(self, rounds: int) -> float:
+        loss = 0.0
+        for number in range(self.rounds + 1, self.rounds + rounds + 1):
+            loss = self.learner.fit(number)["loss"]
+        return self._finite(loss)
+
+    def _finite(self, loss: float) -> float:
+        if not isfinite(loss):
+            raise diverged(self.learner.name)
+        return loss
+
+    def _fit_with(self, heard: Heard, rounds: int) -> float:
+        """Train on a copy that has lent things behind the own ones; of these nothing is kept."""
+        name, own, loan = self.learner.name, self.tables, heard.loan
+        assert loan is not None
+        graph = loan.extended(self.learner.member.graph, heard.taken[Axis.ENTITY].numpy())
+        more = {Axis.ENTITY: len(loan.entities), Axis.RELATION: len(loan.relations)}
+        ids = {axis: [*self.ids[axis], *(LENT % i for i in range(more[axis]))] for axis in Axis}
+        stack = Stack(
+            self.terms, {name: Member(graph, {})}, {name: ids}, own.device, self.learner.stack.captured
+        )
+        self._lay(stack.tables, loan)
+        loss = 0.0
+        for number in range(self.rounds + 1, self.rounds + rounds + 1):
+            loss = stack.fit([name], number)[name]
+        for axis in Axis:
+            own.table(axis).copy_(stack.tables.table(axis)[: len(own.table(axis))])
+        return self._finite(loss)
+
+    @torch.no_grad()
+    def _lay(self, tables: Tables, loan: Loan) -> None:
+        for axis, rows in ((Axis.ENTITY, loan.entities), (Axis.RELATION, loan.relations)):
+            own, table = self.tables.table(axis), tables.table(axis)
+            table[: len(own)] = own
+            table[len(own) :, : rows.shape[1]] = rows.to(table.device)
+
+    # Measuring
+
+    def measure(self) -> float:
+        """What decides on validation: the MRR, or the accuracy of triple classification."""
+        if self.method.judge == "accuracy":
+            ((_, part),) = self.learner.member.parts.items()
+            valid = replace(part.graph, test=part.graph.valid)
+            return classify(self.tables, valid, seed=self.terms.seed, site=self.learner.name).accuracy
+        found = self.learner.measure(self.tables, Split.VALID, openly=True)
+        return next(iter(found.values()))[self.terms.evaluate.sides]["mrr"]
+
+    # What lasts
+
+    def tensors(self) -> dict[str, Tensor]:
+        found = dict(self.learner.state())
+        if self.before is not None:
+            found |= {f"before.{axis}": self.before.table(axis) for axis in Axis}
+        return found
+
+    def plain(self) -> dict[str, Any]:
+        names = ("best_at", "rounds", "fails", "seconds")
+        score = None if self.score == -inf else self.score
+        return {name: getattr(self, name) for name in names} | {"score": score}
+
+    def load(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
+        device = self.best.device
+        self.learner.load_state({name: tensor.to(device) for name, tensor in tensors.items()})
+        if f"before.{Axis.ENTITY}" in tensors:
+            entities, relations = (tensors[f"before.{axis}"].to(device) for axis in Axis)
+            self.before = Tables(self.best.model, entities, relations)
+        for name in ("best_at", "rounds", "fails", "seconds"):
+            setattr(self, name, plain[name])
+        self.score = -inf if plain["score"] is None else plain["score"]

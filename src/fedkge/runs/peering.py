@@ -1,0 +1,139 @@
+"""A peer's own file: who it is, what it trains on, whom it knows; and the peer that follows from it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from secrets import token_hex
+from typing import Self
+
+import torch
+
+from fedkge.config import read_toml
+from fedkge.errors import ConfigError, DataError
+from fedkge.exchange.announce import identify
+from fedkge.graphs.graph import Axis, Graph
+from fedkge.methods import Member
+from fedkge.methods.base import Part
+from fedkge.methods.conversation import Keys
+from fedkge.methods.fkge import FKGE
+from fedkge.nodes.base import Event, Setting
+from fedkge.nodes.identity import Identity
+from fedkge.nodes.making import peer_node
+from fedkge.nodes.peer import PeerNode
+from fedkge.nodes.protection import trained_on
+from fedkge.nodes.terms import Terms
+from fedkge.runs.data import checked_secret
+from fedkge.training.secret import BYTES, Secret
+
+SECRET = "secret.key"  #: what a peer draws its matrices and its noise from
+
+
+@dataclass(frozen=True)
+class Partner:
+    """Another peer."""
+
+    address: str  #: host and port
+    certificate: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerFile(Terms):
+    """One peer of a federation: terms as in an experiment, and who and where it is."""
+
+    name: str
+    federation: str  #: what the meeting is called; the same at all peers
+    graph: Path  #: the folder with this site's train, valid and test
+    folder: Path  #: what the peer keeps: tables, journal, ledger, checkpoint, secret
+    listen: str  #: host and port
+    key: Path
+    certificate: Path
+    peers: Mapping[str, Partner] = field(default_factory=dict)
+    secret: Path | None = None  #: a file that all peers share: ids are pseudonyms; with `intersect = "ids"`
+    timeout: float = 120.0  #: seconds that an answer is waited for
+    nap: float = 5.0  #: seconds that a peer sleeps before it looks around again
+    absence: float = 600.0  #: seconds of silence after which nobody waits for a peer any more
+    most: int = 64  #: megabytes of a message; larger ones are refused
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.method, FKGE):
+            raise ConfigError("method.name: only fkge works without a hub; expected fkge")
+        if self.method.intersect == "ids" and self.secret is None:
+            raise ConfigError(
+                "method.intersect: 'ids' tells partners all names; expected 'psi', or a `secret` of all peers"
+            )
+        if self.name in self.peers or not self.peers:
+            raise ConfigError("peers: expected at least one other peer, and not this one")
+        for name in ("timeout", "nap", "absence", "most"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name}: expected a number above 0, got {getattr(self, name)}")
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The file; paths in it are relative to where it is."""
+        try:
+            made = cls.parse(read_toml(path))
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+        return made.beside(path.parent)
+
+    def beside(self, folder: Path) -> Self:
+        """The same with paths below a folder."""
+        own = {n: folder / getattr(self, n) for n in ("graph", "folder", "key", "certificate")}
+        peers = {n: replace(one, certificate=folder / one.certificate) for n, one in self.peers.items()}
+        return replace(self, **own, peers=peers, secret=None if self.secret is None else folder / self.secret)
+
+
+def own_secret(folder: Path) -> bytes:
+    """A peer's secret, made when it first starts; only its owner may read it."""
+    path = folder / SECRET
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(os.urandom(BYTES))
+    content = path.read_bytes()
+    if len(content) != BYTES:
+        raise DataError(f"{path}: {len(content)} bytes, expected {BYTES}; restore the file")
+    return content
+
+
+def peer_keys(folder: Path) -> Keys:
+    """For matrices and orders, and for noise; a session's nonces see to it that nothing is drawn twice."""
+    content = own_secret(folder)
+    noise = hashlib.blake2b(b"noise", key=content, digest_size=BYTES).digest()
+    return Keys(Secret(content), Secret(noise))
+
+
+def read_own_graph(path: Path) -> Graph:
+    """The site's graph, which must have all three splits."""
+    from fedkge.graphs.files import read_graph
+
+    graph = read_graph(path)
+    for split in ("train", "valid", "test"):
+        if not len(graph.split(split)):
+            raise ConfigError(f"graph: {path} has no {split} triples; split it with `fedkge data split`")
+    return graph
+
+
+def peer_of(
+    file: PeerFile,
+    device: torch.device,
+    tell: Callable[[str, Event], None] = lambda node, event: None,
+    nonce: Callable[[str], str] = lambda talk: token_hex(8),
+    lasting: bool = True,
+) -> PeerNode:
+    """The peer of a file, as it begins; one that is not `lasting` writes nothing, as in a replay."""
+    graph = read_own_graph(file.graph)
+    member = Member(trained_on(file, file.name, graph), {file.name: Part(graph)})
+    secret = None if file.secret is None else checked_secret(file.secret)
+    names = {Axis.ENTITY: graph.entities, Axis.RELATION: graph.relations}
+    ids = {axis: identify(own, axis, secret) for axis, own in names.items()}
+    setting = Setting(file.federation, file.folder if lasting else None, often=lasting, tell=tell)
+    identity = Identity(ids, {file.name: graph})
+    others = [file.name, *file.peers]
+    keys = peer_keys(file.folder)
+    return peer_node(file.name, file, member, identity, others, keys, setting, device, nonce=nonce)

@@ -1,0 +1,276 @@
+"""A peer on the network: gRPC with mutual TLS, in which everybody is known by the certificate on file."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fedkge.errors import ConfigError, DataError, MissingPackage
+from fedkge.exchange.rows import Message
+from fedkge.exchange.wire import encode
+from fedkge.nodes.base import Event
+from fedkge.nodes.peer import PeerNode
+from fedkge.runs.peering import PeerFile, peer_of
+from fedkge.runtimes.keys import Certificate, fingerprint_of_pem
+
+SERVICE, METHOD = "fedkge.Peer", "Say"
+WAITING = 256  #: messages of one peer that wait to be read; more are refused until there is room
+TRIES, PAUSE = 5, 0.3  #: a message is sent so often, with pauses that double, before it is lost
+LINGER = 20.0  #: seconds that a peer that has ended tells the others so
+BEAT = 0.05  #: seconds between two looks at the clock
+
+
+def grpc_package() -> Any:
+    """Imported where it is used."""
+    try:
+        import grpc
+    except ImportError:
+        raise MissingPackage("grpcio", "a network of peers", "peers") from None
+    return grpc
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """A peer's own key and certificate, and those of its partners."""
+
+    key: bytes
+    own: Certificate
+    partners: Mapping[str, Certificate]
+
+    @classmethod
+    def of(cls, file: PeerFile) -> Credentials:
+        try:
+            key = file.key.read_bytes()
+        except OSError as error:
+            raise DataError(f"key: {file.key}: {error.strerror}; make one with `fedkge keys new`") from None
+        partners = {name: Certificate.read(one.certificate) for name, one in file.peers.items()}
+        for name, certificate in partners.items():
+            if certificate.name != name:
+                raise ConfigError(
+                    f"peers.{name}: its certificate is of {certificate.name!r}; expected one of {name!r}"
+                )
+        return cls(key, Certificate.read(file.certificate), partners)
+
+    def sender(self, context: Any) -> str | None:
+        """Who is on the other end: the peer whose certificate it showed, not what it says."""
+        shown = fingerprint_of_pem((context.auth_context().get("x509_pem_cert") or [b""])[0])
+        return next((n for n, one in self.partners.items() if one.fingerprint == shown), None)
+
+
+class Inbox:
+    """Messages that came, in order; of one peer only so many wait."""
+
+    def __init__(self) -> None:
+        self.messages: queue.Queue[tuple[str, bytes]] = queue.Queue()
+        self._lock, self._waiting = threading.Lock(), Counter[str]()
+
+    def put(self, sender: str, data: bytes) -> bool:
+        with self._lock:
+            if self._waiting[sender] >= WAITING:
+                return False
+            self._waiting[sender] += 1
+        self.messages.put((sender, data))
+        return True
+
+    def get(self, timeout: float) -> tuple[str, bytes] | None:
+        try:
+            sender, data = self.messages.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        with self._lock:
+            self._waiting[sender] -= 1
+        return sender, data
+
+
+class Outbox(threading.Thread):
+    """Sends what is for one peer, in order; what cannot be delivered is lost, and the handshake copes."""
+
+    def __init__(self, address: str, credentials: Credentials, name: str, most: int) -> None:
+        super().__init__(daemon=True)
+        self.grpc = grpc_package()
+        self.waiting: queue.Queue[Message | None] = queue.Queue()
+        self.lost = 0
+        there = credentials.partners[name]
+        secure = self.grpc.ssl_channel_credentials(there.pem, credentials.key, credentials.own.pem)
+        options = [
+            ("grpc.ssl_target_name_override", there.host),
+            ("grpc.max_send_message_length", most),
+            ("grpc.initial_reconnect_backoff_ms", 200),
+            ("grpc.max_reconnect_backoff_ms", 2000),
+        ]
+        self.channel = self.grpc.secure_channel(address, secure, options)
+        self._say = self.channel.unary_unary(f"/{SERVICE}/{METHOD}")
+
+    def run(self) -> None:
+        while (message := self.waiting.get()) is not None:
+            if not self._sent(encode(message)):
+                self.lost += 1
+
+    def _sent(self, data: bytes) -> bool:
+        for attempt in range(TRIES):
+            try:
+                self._say(data, timeout=30)
+                return True
+            except self.grpc.RpcError:
+                time.sleep(PAUSE * 2**attempt)
+        return False
+
+    def end(self, seconds: float) -> None:
+        self.waiting.put(None)
+        self.join(seconds)
+        self.channel.close()
+
+
+class Network:
+    """A peer's server, and a way to each partner."""
+
+    def __init__(self, file: PeerFile) -> None:
+        self.grpc, self.inbox = grpc_package(), Inbox()
+        self.credentials, most = Credentials.of(file), file.most << 20
+        self.refused: Counter[str] = Counter()  # strangers, and messages for which there was no room
+        self.server = self.grpc.server(
+            ThreadPoolExecutor(4 + len(file.peers)), options=[("grpc.max_receive_message_length", most)]
+        )
+        handler = self.grpc.unary_unary_rpc_method_handler(self._received)
+        self.server.add_generic_rpc_handlers(
+            (self.grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),)
+        )
+        roots = b"".join(one.pem for one in self.credentials.partners.values())
+        own = (self.credentials.key, self.credentials.own.pem)
+        secure = self.grpc.ssl_server_credentials([own], roots, require_client_auth=True)
+        try:
+            self.port = self.server.add_secure_port(file.listen, secure)
+        except RuntimeError as error:
+            raise ConfigError(f"listen: {file.listen}: {error}") from None
+        self.server.start()
+        self.ways = {
+            name: Outbox(one.address, self.credentials, name, most) for name, one in file.peers.items()
+        }
+        for way in self.ways.values():
+            way.start()
+
+    def _received(self, data: bytes, context: Any) -> bytes:
+        sender = self.credentials.sender(context)
+        if sender is None:
+            self.refused["a stranger"] += 1
+            context.abort(self.grpc.StatusCode.UNAUTHENTICATED, "unknown key")
+        elif not self.inbox.put(sender, data):
+            self.refused[sender] += 1
+            context.abort(self.grpc.StatusCode.RESOURCE_EXHAUSTED, "too many messages wait")
+        return b""
+
+    def send(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self.ways[message.recipient].waiting.put(message)
+
+    def close(self) -> None:
+        for way in self.ways.values():
+            way.end(5)
+        self.server.stop(1).wait()
+
+
+class PeerRuntime:
+    """Plays one peer: reads what comes, lets it work in between, and tells it when time is up."""
+
+    def __init__(self, file: PeerFile, device: torch.device, tell: Any = lambda node, event: None) -> None:
+        self.file, self._tell = file, tell
+        self.heard: dict[str, float] = {}
+        self.ended = False
+        self.node: PeerNode = peer_of(file, device, self._event)
+        self.resumed = self.node.resume()
+        self.network = Network(file)
+
+    def _event(self, node: str, event: Event) -> None:
+        self._tell(node, event)
+
+    def play(self) -> None:
+        """Until nobody improves any more, or a signal asks for the end; the folder has all that matters."""
+        began = time.monotonic()
+        self.heard = dict.fromkeys(self.file.peers, began)
+        with self._signals():
+            try:
+                self.network.send(self.node.open())
+                self._talk()
+                self._linger()
+            finally:
+                self.node.flush()
+                self.network.close()
+
+    def _talk(self) -> None:
+        node, since, beat = self.node, time.monotonic(), time.monotonic()
+        while not (node.stopped or self.ended):
+            out = self._read(0.0 if not node.rests else BEAT)
+            if out is None:
+                out = node.work()
+                if not out and not node.rests:
+                    continue
+            else:
+                since = time.monotonic()
+            now = time.monotonic()
+            waits = node.chat is not None or node.shakes.calling is not None or node.shakes.talk is not None
+            if out:
+                since = beat = now
+            elif waits and now - since > self.file.timeout:
+                out, since = node.expire(0), now
+            elif not waits and now - beat > self.file.nap:
+                self._mark_absent(now)
+                out, beat = node.expire(0), now
+            self.network.send(out)
+
+    def _read(self, wait: float) -> list[Message] | None:
+        """The answers to the next message; none if there is no message."""
+        found = self.network.inbox.get(wait) if wait else self._at_hand()
+        if found is None:
+            return None
+        sender, data = found
+        self.heard[sender] = time.monotonic()
+        return self.node.read(data, sender)
+
+    def _at_hand(self) -> tuple[str, bytes] | None:
+        return None if self.network.inbox.messages.empty() else self.network.inbox.get(BEAT)
+
+    def _mark_absent(self, now: float) -> None:
+        for name, last in self.heard.items():
+            if now - last > self.file.absence and name not in self.node.shakes.gone:
+                self.node.note({"event": "absent", "partner": name, "seconds": round(now - last)})
+                self.node.shakes.lost(name)
+
+    def _linger(self) -> None:
+        """Tell the others, until they have all ended too or some time has passed."""
+        until, told = time.monotonic() + LINGER, 0.0
+        while time.monotonic() < until and not self.ended:
+            if self._read(BEAT) is None and time.monotonic() - told > 1.0:
+                self.network.send(self.node.expire(0))
+                told = time.monotonic()
+            if all(self._has_ended(name) for name in self.file.peers):
+                break
+
+    def _has_ended(self, name: str) -> bool:
+        report = self.node.shakes.reports.get(name)
+        return (report is not None and report.over) or self.network.ways[name].lost > 0
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def asked(number: int, frame: Any) -> None:
+            self.ended = True
+
+        before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

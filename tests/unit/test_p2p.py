@@ -1,0 +1,80 @@
+"""Who may speak on the network: peers whose certificates are on file, and not too much or too often."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+grpc = pytest.importorskip("grpc")
+pytest.importorskip("cryptography")
+
+from fedkge.errors import ConfigError  # noqa: E402
+from fedkge.runs.peering import PeerFile, own_secret  # noqa: E402
+from fedkge.runtimes import p2p  # noqa: E402
+from fedkge.runtimes.keys import Certificate, new_keys  # noqa: E402
+from fedkge.runtimes.p2p import Credentials, Network, Outbox  # noqa: E402
+from network_of_peers import lay_out  # noqa: E402
+from small_federations import small_federation  # noqa: E402
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, PeerFile]:
+    return {name: PeerFile.read(file) for name, file in lay_out(tmp_path, small_federation()).items()}
+
+
+def test_a_peer_is_known_by_its_key_and_a_stranger_is_not(
+    files: dict[str, PeerFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(p2p, "TRIES", 1)
+    network = Network(files["a"])
+    try:
+        way = Outbox(files["b"].peers["a"].address, Credentials.of(files["b"]), "a", 1 << 20)
+        assert way._sent(b"hello")
+        assert network.inbox.get(5) == ("b", b"hello")
+        forged = new_keys("b", tmp_path / "forged")  # another key that says the same name
+        stranger = replace(files["b"], key=forged.key, certificate=forged.certificate)
+        other = Outbox(files["b"].peers["a"].address, Credentials.of(stranger), "a", 1 << 20)
+        assert not other._sent(b"hello")
+        assert network.inbox.get(0.2) is None
+    finally:
+        network.close()
+
+
+def test_too_large_and_too_many_messages_are_refused(
+    files: dict[str, PeerFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(p2p, "TRIES", 1)
+    monkeypatch.setattr(p2p, "WAITING", 3)
+    network = Network(replace(files["a"], most=1))
+    try:
+        way = Outbox(files["b"].peers["a"].address, Credentials.of(files["b"]), "a", 64 << 20)
+        assert not way._sent(bytes(2 << 20))
+        assert [way._sent(b"x") for _ in range(5)] == [True] * 3 + [False] * 2
+        assert network.refused["b"] == 2
+        assert network.inbox.get(5) is not None
+        assert way._sent(b"x"), "there is room again"
+    finally:
+        network.close()
+
+
+def test_keys_are_private_and_never_replaced(tmp_path: Path) -> None:
+    files = new_keys("film", tmp_path)
+    assert files.key.stat().st_mode & 0o077 == 0
+    assert Certificate.read(files.certificate).name == "film"
+    with pytest.raises(ConfigError, match="exists already"):
+        new_keys("film", tmp_path)
+    assert own_secret(tmp_path) == own_secret(tmp_path)
+    assert (tmp_path / "secret.key").stat().st_mode & 0o077 == 0
+
+
+def test_a_certificate_of_somebody_else_is_an_error(files: dict[str, PeerFile]) -> None:
+    mixed = {**files["a"].peers, "b": files["a"].peers["c"]}
+    with pytest.raises(ConfigError, match="its certificate is of 'c'"):
+        Credentials.of(replace(files["a"], peers=mixed))
+
+
+def test_names_in_the_open_need_a_secret(files: dict[str, PeerFile]) -> None:
+    with pytest.raises(ConfigError, match="tells partners all names"):
+        replace(files["a"], method=replace(files["a"].method, intersect="ids"))

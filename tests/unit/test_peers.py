@@ -1,0 +1,362 @@
+"""Peers in one process: conversations that count at both ends, going back, lending, budgets, bad input."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedkge.errors import ConfigError
+from fedkge.exchange.rows import Message
+from fedkge.exchange.wire import length
+from fedkge.graphs.graph import Axis, Federation
+from fedkge.methods.fkge import FKGE
+from fedkge.methods.lending import lent
+from fedkge.nodes.journal import read_journal
+from fedkge.nodes.ledgers import run_entries
+from fedkge.nodes.peer import PeerNode
+from fedkge.reports.load import load_runs
+from fedkge.reports.peers_section import peer_rows
+from fedkge.reports.privacy import spent
+from fedkge.runs.data import Sources
+from fedkge.runs.folder import RunFolder
+from fedkge.runtimes.meeting import Meeting
+from fedkge.runtimes.run import run
+from small_federations import experiment, small_federation, small_graph
+
+SMALL: dict[str, Any] = {"name": "fkge", "teachers": 2, "hidden": 8, "batch": 4, "passes": 2, "first": 2}
+SITES = small_federation(relations_in_common=True)
+
+
+def meeting(
+    path: Path, sites: Federation = SITES, tap: Callable[[Message], None] | None = None, **changes: Any
+) -> Meeting:
+    method = {**SMALL, **changes.pop("method", {})}
+    options = {"rounds": 10, "evaluate": {"every": 2, "patience": 1}, **changes}
+    one = experiment(method=method, **options)
+    folder = RunFolder.create(path, one, resume=(path / "config.toml").exists())
+    return Meeting(one, Sources.of(one, sites), folder, torch.device("cpu"), tap=tap)
+
+
+def met(path: Path, sites: Federation = SITES, **changes: Any) -> Meeting:
+    found = meeting(path, sites, **changes)
+    found.play()
+    return found
+
+
+def events(run: Meeting, kind: str) -> dict[str, list[dict[str, Any]]]:
+    return {
+        name: [
+            e
+            for e in read_journal(run.folder.home(name, run.members[name]) / "journal.jsonl")
+            if e["event"] == kind
+        ]
+        for name in run.peers
+    }
+
+
+def rows(run: Meeting) -> dict[str, torch.Tensor]:
+    return {f"{n} {a}": p.own.best.table(a) for n, p in run.peers.items() for a in Axis}
+
+
+def test_all_find_the_end_and_what_counts_counts_twice(tmp_path: Path) -> None:
+    run = met(tmp_path)
+    talks = Counter(e["talk"] for own in events(run, "update").values() for e in own if e["talk"])
+    assert talks
+    assert set(talks.values()) == {2}
+    for name, own in events(run, "update").items():
+        best = [e["best"] for e in own]
+        assert best == sorted(best), f"{name}: a gain is never given back"
+        assert run.peers[name].own.score == max(e["score"] for e in own)
+        assert run.peers[name].own.rounds <= 10
+
+
+def test_the_same_seed_gives_the_same_tables_and_another_others(tmp_path: Path) -> None:
+    first, again, other = (
+        rows(met(tmp_path / name, seed=seed)) for name, seed in (("a", 0), ("b", 0), ("c", 1))
+    )
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"translate": "procrustes"},
+        {"translate": "random", "adoption": "average"},
+        {"translate": "none", "apart": False},
+        {"choose": "csls", "orthogonal": 0.01, "parts": True},
+        {"virtual": 0, "share": "entities", "sample": 0.6, "balanced": False},
+        {"virtual": 0, "share": "relations", "teachers": 1},
+        {"adoption": "better", "virtual": 1},
+        {"edges": "all", "judge": "accuracy", "saturating": False, "tolerance": 0.5},
+        {"clip": 1.0, "noise": 0.1, "scale": 1.0, "law": "laplace"},
+        {"models": ["b: rotate, dim = 6", "c: transh, dim = 10"]},
+    ],
+    ids=lambda options: ",".join(f"{k}={v}" for k, v in options.items()),
+)
+def test_every_variant_comes_to_an_end(tmp_path: Path, options: dict[str, Any]) -> None:
+    run = met(tmp_path, method=options)
+    assert sum(peer.talks for peer in run.peers.values()) >= 2
+    for name, table in rows(run).items():
+        assert torch.isfinite(table).all(), name
+
+
+def test_no_conversation_without_something_in_common(tmp_path: Path) -> None:
+    sites = {**{k: SITES[k] for k in "ab"}, "z": small_graph(9, [f"z{i}" for i in range(9)], ["zr"], 40, 4)}
+    run = met(tmp_path, sites)
+    assert {e["partner"] for e in events(run, "nothing in common")["z"]} == {"a", "b"}
+    assert not any(e["talk"] for e in events(run, "update")["z"])
+    assert run.peers["z"].stopped
+
+
+# Lending
+
+
+def test_what_is_lent_reaches_no_later_host(tmp_path: Path) -> None:
+    """Rows travel as they are here, so that one that is passed on would be seen again."""
+    sent: list[Message] = []
+    run = meeting(
+        tmp_path, tap=sent.append, method={"translate": "none", "virtual": 5, "adoption": "average"}
+    )
+    run.play()
+    names = {n: (len(m.graph.entities), len(m.graph.relations)) for n, m in run.members.items()}
+    for name, peer in run.peers.items():
+        assert (len(peer.own.tables.entities), len(peer.own.tables.relations)) == names[name]
+        assert peer.learner.member.graph is run.members[name].graph
+    lent_by: dict[str, set[bytes]] = {name: set() for name in run.peers}
+    loans = [m for m in sent if "lent.entities" in m.body]
+    for message in loans:
+        vectors = {row.numpy().tobytes() for row in message.body["lent.entities"]}
+        others = [seen for name, seen in lent_by.items() if name != message.sender]
+        assert not any(vectors & seen for seen in others)
+        lent_by[message.sender] |= vectors
+    assert sum(map(len, lent_by.values())) > 20
+
+
+def test_lent_edges_are_open_training_triples_and_not_too_many() -> None:
+    graph = SITES["b"]
+    marks = np.zeros(len(graph.train), np.bool_)
+    marks[::2] = True
+    graph = replace(graph, confidential=marks)
+    aligned = torch.arange(0, 12)
+    for edges, most in (("outside", 2), ("all", 3)):
+        method = FKGE(virtual=most, edges=edges)  # type: ignore[arg-type]
+        loan = lent(graph, aligned, aligned, method, np.random.default_rng(0))
+        open_ = {tuple(t) for t in graph.train[~marks].tolist()}
+        own = torch.cat((aligned, loan.entities))
+        told = [(int(own[h]), int(loan.relations[r]), int(own[t])) for h, r, t in loan.edges.tolist()]
+        assert told
+        assert set(told) <= open_
+        assert len(told) <= most * len(aligned)
+        assert all(h < 12 or t < 12 for h, _, t in told)
+        assert any(h < 12 and t < 12 for h, _, t in told) == (edges == "all")
+
+
+# Privacy
+
+
+def test_votes_are_in_the_ledger_before_they_are_given_and_a_budget_ends_them(tmp_path: Path) -> None:
+    run = met(tmp_path, method={"scale": 5.0, "budget": 40})
+    entries = run_entries(tmp_path)
+    for name in run.peers:
+        votes = sum(e.release.count for e in entries if e.site == name and e.release.purpose == "votes")
+        assert 0 < votes <= 40
+        told = sum(e["votes"] for e in events(run, "conversation")[name])
+        assert told <= votes
+    assert any("budget" in e["refused"] for own in events(run, "conversation").values() for e in own)
+
+
+def test_noise_on_rows_is_one_release_per_conversation(tmp_path: Path) -> None:
+    run = met(tmp_path, method={"clip": 0.5, "noise": 2.0, "scale": 1.0})
+    for name in run.peers:
+        count = sum(
+            e.release.count for e in run_entries(tmp_path) if e.site == name and e.release.purpose == "rows"
+        )
+        assert count == len(events(run, "conversation")[name])
+
+
+def test_only_generated_rows_and_gradients_cross_during_ppat(tmp_path: Path) -> None:
+    sent: list[Message] = []
+    run = meeting(tmp_path, tap=sent.append)
+    run.play()
+    bodies = {frozenset(m.body) for m in sent if m.kind == "say"}
+    whole = frozenset({"rows", "lent.entities", "lent.relations", "lent.edges"})
+    ids = frozenset(f"{axis}.{part}" for axis in Axis for part in ("ids", "ends"))
+    assert bodies == {frozenset(), frozenset({"rows"}), frozenset({"gradient"}), whole, ids}
+    own = {row.numpy().tobytes() for p in run.peers.values() for row in p.own.best.entities}
+    assert not own & {row.numpy().tobytes() for m in sent if "rows" in m.body for row in m.body["rows"]}
+
+
+def test_a_batch_is_at_most_31_kilobytes() -> None:
+    """The paper: 0.845 megabit; here 32 rows of dimension 100 and their gradient, as they are on the wire."""
+    note = {"talk": "government/12", "note": {"more": True}}
+    messages = [
+        Message(
+            "government", "languages", "say", 1000, {name: torch.zeros(32, 100)}, note, "0123456789abcdef"
+        )
+        for name in ("rows", "gradient")
+    ]
+    assert sum(map(length, messages)) <= 31_000
+
+
+# Bad input
+
+
+def told(peer: PeerNode, message: Message) -> str:
+    """Why it was refused, if it was."""
+    heard: list[dict[str, Any]] = []
+    peer.setting = replace(peer.setting, tell=lambda node, event: heard.append(event))
+    peer.receive(message)
+    return next((e["why"] for e in heard if e["event"] == "refused"), "")
+
+
+def test_what_does_not_fit_is_refused_and_said(tmp_path: Path) -> None:
+    run = meeting(tmp_path)
+    peer = run.peers["a"]
+    call = Message("b", "a", "call", 0, {}, {"talk": "b/1", "version": 1}, peer.setting.run)
+    before = peer.digest()
+    for bad, why in (
+        (replace(call, protocol=99), "protocol 99"),
+        (replace(call, sender="x"), "stranger"),
+        (replace(call, kind="shout"), "unknown kind"),
+        (replace(call, run="other"), "another run"),
+        (replace(call, note={"talk": "c/1", "version": 1}), "begins with the caller's name"),
+        (replace(call, note={"talk": "b/1", "version": -1}), "whole number"),
+        (replace(call, note={"talk": 7, "version": 1}), "id of a conversation"),
+        (replace(call, kind="status", note={"talk": "", "stamp": 1}), "a note of"),
+    ):
+        assert why in told(peer, bad)
+    assert peer.digest() == before
+
+
+class Liar:
+    """Changes what one peer says in its conversations, from the given hop on."""
+
+    def __init__(self, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) -> None:
+        self.change = change
+
+    def __call__(self, message: Message) -> Message:
+        if message.sender == "b" and message.kind == "say" and "rows" in message.body:
+            return replace(message, body=self.change(dict(message.body)))
+        return message
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda body: {**body, "rows": body["rows"] * float("nan")}, "finite"),
+        (lambda body: {**body, "rows": body["rows"][:, :-1].contiguous()}, "numbers, expected 8"),
+        (lambda body: {**body, "rows": body["rows"].double()}, "float32"),
+        (lambda body: {**body, "rows": torch.zeros(100_000, 8)}, "rows of float32"),
+    ],
+    ids=["nan", "narrow", "double", "much"],
+)
+def test_a_peer_that_lies_is_hung_up_on_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any, why: str
+) -> None:
+    run, liar = meeting(tmp_path), Liar(change)
+    for name, peer in run.peers.items():
+        hear = peer.receive
+        monkeypatch.setattr(peer, "receive", lambda message, hear=hear: hear(liar(message)))
+        assert name
+    run.play()
+    refused = [e["why"] for own in events(run, "refused").values() for e in own]
+    assert refused
+    assert all(why in one for one in refused)
+    talks = {e["talk"] for e in events(run, "update")["a"] if e["by"] == "c"}
+    assert talks, "a and c have met all the same"
+    assert not any(e["by"] == "b" and e["talk"] for e in events(run, "update")["a"])
+
+
+def test_what_peers_cannot_do_is_said_first(tmp_path: Path) -> None:
+    for options, why in (
+        ({"method": {"noise": 1.0}}, "give clip"),
+        ({"method": {"epsilon": 1.0}}, "give scale"),
+        ({"method": {"models": ["b rotate"]}}, "expected as in"),
+        ({"method": {"share": "relations"}}, "neighbours need aligned entities"),
+        ({"codec": {"name": "int8"}}, "expected float32"),
+        ({"runtime": {"name": "processes"}}, "fedkge peer"),
+        ({"privacy": {"mode": "fulldp", "epsilon": 1.0, "delta": 1e-6}}, "expected off"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            meeting(tmp_path / why.replace(" ", "-"), **options)  # type: ignore[arg-type]
+
+
+# The run
+
+
+def test_a_run_has_accuracy_and_ranks_before_and_after(tmp_path: Path) -> None:
+    one = experiment(method=SMALL, rounds=6, evaluate={"every": 2, "patience": 1})
+    folder = RunFolder.create(tmp_path / "run", one, resume=False)
+    summary = run(one, folder, torch.device("cpu"), SITES)
+    assert summary["method"] == "fkge"
+    assert summary["traffic"]["up_bytes"] > 0
+    for site in SITES:
+        assert {"before", "after", "talks", "seconds"} <= summary["peers"][site].keys()
+        assert {"test", "test_before"} <= summary["sites"][site]["metrics"].keys()
+        assert (folder.path / "sites" / site / "before" / "entities.safetensors").is_file()
+    (found,) = load_runs([folder.path])
+    assert [row["site"] for row in peer_rows(found)] == list(SITES)
+    assert found.last_round > 0
+    words = " ".join(spent(found).words)
+    assert "WX is a linear image of X" in words
+    assert "Told without noise" in words
+    assert "Votes have no noise" in words
+
+
+def test_privacy_is_said_of_votes_and_rows(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    said = {}
+    for name, options in {"votes": {}, "both": {"clip": 1.0, "noise": 1.0}}.items():
+        method = {**SMALL, "law": "laplace", "scale": 20.0, **options}
+        one = experiment(method=method, rounds=4, evaluate={"every": 2, "patience": 1})
+        folder = RunFolder.create(tmp_path / name, one, resume=False)
+        run(one, folder, torch.device("cpu"), SITES)
+        (loaded,) = load_runs([folder.path])
+        said[name] = spent(loaded)
+    assert {cost.guarantee for cost in said["votes"].costs} == {"none"}, "the same rows are sent as a client"
+    assert {cost.guarantee for cost in said["both"].costs} == {"formal"}
+    assert "Eqs. 8 to 10" in said["votes"].words[-1]
+    assert said["both"].costs[0].epsilon > said["votes"].costs[0].epsilon
+
+
+def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
+    class Killed(Exception):
+        pass
+
+    def kill(message: Message) -> None:
+        if message.kind == "say" and message.round == 9:
+            raise Killed
+
+    broken = meeting(tmp_path, tap=kill)
+    with pytest.raises(Killed):
+        broken.play()
+    again = meeting(tmp_path)
+    assert all(peer.own.rounds >= 2 for peer in again.peers.values())
+    again.play()
+    assert all(peer.stopped for peer in again.peers.values())
+
+
+def test_a_caller_that_dies_before_the_answer_asks_and_both_agree(tmp_path: Path) -> None:
+    class Killed(Exception):
+        pass
+
+    def kill(message: Message) -> None:
+        if message.kind == "commit":
+            raise Killed
+
+    broken = meeting(tmp_path, tap=kill)
+    with pytest.raises(Killed):
+        broken.play()
+    again = meeting(tmp_path)
+    assert any(peer.shakes.doubts for peer in again.peers.values())
+    again.play()
+    talks = Counter(e["talk"] for own in events(again, "update").values() for e in own if e["talk"])
+    assert set(talks.values()) == {2}
