@@ -38,7 +38,7 @@ def test_three_processes_end_with_the_tables_of_a_replay_in_one(tmp_path: Path) 
     files = lay_out(tmp_path, small_federation(relations_in_common=True), models={"b": "distmult"})
     ended(files, {name: start(file) for name, file in files.items()})
     read = {name: PeerFile.read(file) for name, file in files.items()}
-    assert sum(len(journal(file, "conversation")) for file in files.values()) >= 4
+    assert sum(len(journal(file, "conversation")) for file in files.values()) >= 2, "both ends of one"
     for name, peer in replay(read, torch.device("cpu")).items():
         tables, *_ = load_embeddings(read[name].folder)
         for axis in Axis:
