@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from fedkge.exchange.psi import Blinder
-from fedkge.methods.ppat import ClientHalf, Game, HostHalf, Votes, one_thread
+from fedkge.methods.ppat import ClientHalf, Game, HostHalf, Votes
+from fedkge.training.loop import one_thread
 
 
 def one_pass(rows: int, width: int = 100) -> float:

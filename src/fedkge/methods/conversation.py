@@ -23,10 +23,11 @@ from fedkge.exchange.psi import by_normal_name, intersect
 from fedkge.graphs.graph import Axis, Graph
 from fedkge.methods.fkge import FKGE
 from fedkge.methods.lending import Loan, lent
-from fedkge.methods.ppat import ClientHalf, HostHalf, csls, dealt, one_thread, procrustes, random_orthogonal
+from fedkge.methods.ppat import ClientHalf, HostHalf, csls, dealt, procrustes, random_orthogonal
 from fedkge.models import Tables
 from fedkge.models.tables import LONGEST
 from fedkge.randomness import generator
+from fedkge.training.loop import one_thread
 from fedkge.training.secret import Secret
 
 LEAST = 2  #: aligned rows that each teacher needs

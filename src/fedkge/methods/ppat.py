@@ -13,8 +13,6 @@ networks are so small that most of the time would go into autograd.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -24,17 +22,6 @@ from torch import Tensor
 
 SLOPE = 0.2  #: of the leaky rectifier below 0
 Random: TypeAlias = np.random.Generator
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Sums in torch depend on the number of threads; results must not."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 class Momentum:

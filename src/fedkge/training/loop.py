@@ -123,7 +123,7 @@ class Training:
         """Train epochs `epoch`, `epoch + 1`, ...; the mean loss [s] of each site, on the device."""
         self.losses.zero_()
         taken = self.stepper.steps.clone()
-        with _one_thread() if self.tables.device.type == "cpu" else _deterministic(self.trainer):
+        with one_thread() if self.tables.device.type == "cpu" else _deterministic(self.trainer):
             *first, last = range(epoch, epoch + (epochs or self.trainer.epochs))
             for number in first:
                 self._epoch(number)
@@ -220,7 +220,7 @@ def _sizes(ends: Tensor) -> Tensor:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Torch's own loops on one thread: their sums would depend on the number; the kernels use all."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
