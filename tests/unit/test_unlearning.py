@@ -22,7 +22,7 @@ from fedkge.runs.folder import RunFolder
 from fedkge.runs.holdings import Holdings
 from fedkge.runs.requests import Erasure, Request
 from fedkge.runtimes.run import run
-from fedkge.runtimes.unlearning import original, unlearn
+from fedkge.runtimes.unlearning import original, planned, unlearn
 from unlearning import QUICK, forgetting, some, trained
 
 KEY = b"sixteen bytes or more"
@@ -130,6 +130,37 @@ def test_a_site_withdraws(raw: Holdings, tmp_path: Path) -> None:
     for file in (tmp_path / "new").rglob("*"):
         if file.is_file():
             assert not any(f"{name}\n".encode() in file.read_bytes() for name in mine), file
+
+
+def test_rows_that_a_leaving_site_had_a_part_in_begin_anew(
+    raw: Holdings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody trains, so that the new run's tables are those that its sites began with."""
+    from fedkge.nodes.stack import Stack
+
+    erasure = Erasure.of(raw.sources.named, [], ["c"])
+    monkeypatch.setattr(Stack, "fit", lambda self, names, round: dict.fromkeys(names, 0.0))
+    new = Holdings.open(unlearn(raw, tmp_path / "new", erasure, Unlearn(rounds=1)).folder.path)
+    first = Holdings.open(unlearn(raw, tmp_path / "first", erasure, Unlearn("exact")).folder.path)
+    theirs = raw.sources.federation["c"].entities
+    for site in ("a", "b"):
+        had = torch.tensor([name in theirs for name in raw.sources.federation[site].entities])
+        assert had.any()
+        assert not had.all()
+        before, after, anew = (run.tables(site) for run in (raw, new, first))
+        assert torch.equal(after.relations, before.relations)
+        assert before.second is not None
+        assert after.second is not None
+        for old, now in ((before, after), (before.second, after.second)):
+            assert torch.equal(now.entities[~had], old.entities[~had])
+            assert torch.equal(now.entities[had], anew.entities[had])
+
+
+def test_after_a_withdrawal_sites_train_as_the_run_did_unless_told(raw: Holdings, tmp_path: Path) -> None:
+    erasure = Erasure.of(raw.sources.named, [], ["b"])
+    found = {rounds: planned(raw, erasure, Unlearn(rounds=rounds), tmp_path) for rounds in (None, 7)}
+    assert (found[None].rounds, found[None].evaluate) == (raw.experiment.rounds, raw.experiment.evaluate)
+    assert (found[7].rounds, found[7].evaluate.every) == (7, 7)
 
 
 def test_an_interrupted_unlearning_goes_on(

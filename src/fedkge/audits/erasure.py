@@ -13,7 +13,7 @@ from fedkge.audits.candidates import candidates
 from fedkge.audits.membership import SIGNALS, judged, signals
 from fedkge.audits.roc import Numbers, Scored, auc, difference
 from fedkge.evaluation import Known, combined, metrics, rank
-from fedkge.graphs.graph import Axis, Graph, Ids, Names
+from fedkge.graphs.graph import Axis, Graph, Ids
 from fedkge.graphs.subgraph import renumbered
 from fedkge.models import Tables
 from fedkge.randomness import generator
@@ -97,7 +97,7 @@ def _hub(asked: Questions, held: Mapping[str, Tables]) -> dict[str, Tables]:
     travelling = {site: _single(tables.second or tables) for site, tables in held.items()}
     rows = {site: {axis: tables.table(axis) for axis in Axis} for site, tables in travelling.items()}
     for axis in asked.shares:
-        names = {site: _names(party.common, axis) for site, party in asked.parties.items()}
+        names = {site: party.common.names(axis) for site, party in asked.parties.items()}
         place = {name: i for i, name in enumerate(dict.fromkeys(n for of in names.values() for n in of))}
         first = next(iter(travelling.values())).table(axis)
         total, count = first.new_zeros(len(place), first.shape[1]), first.new_zeros(len(place), 1)
@@ -111,10 +111,6 @@ def _hub(asked: Questions, held: Mapping[str, Tables]) -> dict[str, Tables]:
         site: Tables(tables.model, rows[site][Axis.ENTITY], rows[site][Axis.RELATION])
         for site, tables in travelling.items()
     }
-
-
-def _names(graph: Graph, axis: Axis) -> Names:
-    return graph.entities if axis is Axis.ENTITY else graph.relations
 
 
 # How well forgotten and test triples rank

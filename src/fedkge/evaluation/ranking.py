@@ -79,14 +79,7 @@ def rank(
     `chunk` is how many distinct questions are scored at a time; unset, as many as fit in the memory that
     chunks may take. `site` names the tables in errors.
     """
-    check_tables(tables, known.n_entities, known.n_relations)
-    check_ids(triples, known.n_entities, known.n_relations)
-    if candidates is not None and candidates.tails.n != known.n_entities:
-        raise DataError(f"type constraints over {candidates.tails.n} entities, tables of {known.n_entities}")
-    if chunk is not None and chunk < 1:
-        raise ConfigError(f"chunk: expected at least 1, got {chunk}")
-    parts = [_rank_side(tables, triples, known, side, candidates, chunk, site) for side in sides]
-    return Ranks(*(np.concatenate([getattr(p, name) for p in parts]) for name in Ranks.__slots__))
+    return Asked.of(triples, known, tables.device, sides, candidates).rank(tables, chunk, site)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,28 +103,66 @@ class _Questions:
         return cls(side, anchor, relation, np.append(first, len(keys)), triple, answer[triple])
 
 
-def _rank_side(
-    tables: Tables,
-    triples: Ids,
-    known: Known,
-    side: Side,
-    candidates: TypeConstraints | None,
-    chunk: int | None,
-    site: str,
-) -> Ranks:
-    questions = _Questions.of(triples, known, side)
-    filtered = _OnDevice.of(known.side(side), known.key(questions.anchor, questions.relation), tables.device)
-    allowed = None
-    if candidates is not None:
-        allowed = _OnDevice.of(candidates.side(side), questions.relation, tables.device)
-    counts = list(_counted(tables, questions, filtered, allowed, chunk or _fitting(tables)))
-    if counts and not torch.stack([part.finite for part in counts]).all():
-        raise diverged(site)
-    none = torch.empty(0, dtype=torch.int64)
-    greater, equal, left = (torch.cat([none, *(part[i].cpu() for part in counts)]).numpy() for i in range(3))
-    m = len(questions.triple)
-    relation = triples[questions.triple, 1]
-    return Ranks(questions.triple, relation, np.full(m, side is Side.TAIL), greater, equal, left)
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """Questions about triples, laid out on a device: to be put to changing tables again and again."""
+
+    triples: Ids  # [m, 3]
+    rows: tuple[int, int]  #: entities and relations that tables must have
+    sides: Sequence[tuple[_Questions, _OnDevice, _OnDevice | None]]  #: and what is known and allowed
+
+    @classmethod
+    def of(
+        cls,
+        triples: Ids,
+        known: Known,
+        device: torch.device,
+        sides: Sequence[Side] = (Side.HEAD, Side.TAIL),
+        candidates: TypeConstraints | None = None,
+    ) -> Asked:
+        check_ids(triples, known.n_entities, known.n_relations)
+        if candidates is not None and candidates.tails.n != known.n_entities:
+            raise DataError(
+                f"type constraints over {candidates.tails.n} entities, tables of {known.n_entities}"
+            )
+        found = []
+        for side in sides:
+            questions = _Questions.of(triples, known, side)
+            keys = known.key(questions.anchor, questions.relation)
+            allowed = None
+            if candidates is not None:
+                allowed = _OnDevice.of(candidates.side(side), questions.relation, device)
+            found.append((questions, _OnDevice.of(known.side(side), keys, device), allowed))
+        return cls(triples, (known.n_entities, known.n_relations), found)
+
+    def rank(self, tables: Tables, chunk: int | None = None, site: str = "") -> Ranks:
+        """See `rank`."""
+        check_tables(tables, *self.rows)
+        if chunk is not None and chunk < 1:
+            raise ConfigError(f"chunk: expected at least 1, got {chunk}")
+        parts = [self._side(tables, *side, chunk or _fitting(tables), site) for side in self.sides]
+        return Ranks(*(np.concatenate([getattr(p, name) for p in parts]) for name in Ranks.__slots__))
+
+    def _side(
+        self,
+        tables: Tables,
+        questions: _Questions,
+        filtered: _OnDevice,
+        allowed: _OnDevice | None,
+        chunk: int,
+        site: str,
+    ) -> Ranks:
+        counts = list(_counted(tables, questions, filtered, allowed, chunk))
+        if counts and not torch.stack([part.finite for part in counts]).all():
+            raise diverged(site)
+        none = torch.empty(0, dtype=torch.int64)
+        greater, equal, left = (
+            torch.cat([none, *(part[i].cpu() for part in counts)]).numpy() for i in range(3)
+        )
+        m = len(questions.triple)
+        relation = self.triples[questions.triple, 1]
+        tail = np.full(m, questions.side is Side.TAIL)
+        return Ranks(questions.triple, relation, tail, greater, equal, left)
 
 
 def _counted(

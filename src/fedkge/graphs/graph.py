@@ -115,6 +115,9 @@ class Graph:
     def n_relations(self) -> int:
         return len(self.relations)
 
+    def names(self, axis: Axis) -> Names:
+        return self.entities if axis is Axis.ENTITY else self.relations
+
     def split(self, split: Split | str) -> Ids:
         return self.splits()[Split(split)]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from fedkge.errors import DataError, DataWarning, suggest
-from fedkge.graphs.graph import Axis, Federation, Graph, Names
+from fedkge.graphs.graph import Axis, Federation, Names
 from fedkge.graphs.grouping import Fate, Linking
 from fedkge.graphs.links import Link
 
@@ -81,7 +81,7 @@ def _unify_axis(
     federation: Federation, axis: Axis, by_name: bool, links: Sequence[Link]
 ) -> tuple[dict[str, Names], LinkReport | None]:
     """Each site's names as all sites call them, and what became of the links if there are any."""
-    own = {site: _names(federation[site], axis) for site in sorted(federation)}
+    own = {site: federation[site].names(axis) for site in sorted(federation)}
     if by_name and not links:
         return own, None
     _check_sites(list(own), links)
@@ -101,10 +101,6 @@ def _unify_axis(
     prefixes = ["" if by_name else f"{site.replace('%', '%25').replace('/', '%2F')}/" for site in own]
     called = zip(own, linking.called(prefixes), strict=True)
     return {site: Names(names, axis) for site, names in called}, report if links else None
-
-
-def _names(graph: Graph, axis: Axis) -> Names:
-    return graph.entities if axis is Axis.ENTITY else graph.relations
 
 
 def _check_sites(sites: Sequence[str], links: Sequence[Link]) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from fedkge.errors import ConfigError
-from fedkge.evaluation import Known
+from fedkge.evaluation import Asked, Known
 from fedkge.graphs.graph import Graph, Ids, Mask
 from fedkge.methods.base import Method
 from fedkge.models import Side, Tables
@@ -34,6 +35,7 @@ class Unlearn:
         None  #: epochs of decay; unset: 10 in mode paper; in mode target the rounds that follow are it
     )
     rounds: int | None = None  #: that follow, with all sites; unset: 2 in mode paper, 3 in mode target
+    lr: float | None = None  #: learning rate of interference and decay; unset: the run's
     confusion: Confusion = field(default_factory=Confusion)
 
     def __post_init__(self) -> None:
@@ -41,6 +43,8 @@ class Unlearn:
             value, least = getattr(self, name), int(name == "rounds")
             if value is not None and value < least:
                 raise ConfigError(f"{name}: expected at least {least}, got {value}")
+        if self.lr is not None and not 0 < self.lr < inf:
+            raise ConfigError(f"lr: expected a number above 0, got {self.lr}")
 
     @property
     def batches(self) -> int:
@@ -72,12 +76,16 @@ class Forgetting:
         self, how: Unlearn, trainer: Trainer, lesson: Lesson, tables: Tables, seed: int, captured: bool = True
     ) -> None:
         self.how, self.lesson, self.tables, self.seed = how, lesson, tables, seed
-        self.trainer, self.captured = trainer, captured
-        self.known = Known.from_graph(lesson.graph)
+        self.trainer, self.captured = replace(trainer, lr=how.lr or trainer.lr), captured
+        known = Known.from_graph(lesson.graph)
+        self.heldout = _alike(lesson.graph.valid, lesson.forgotten)
+        self.asked, self.asked_heldout = (
+            Asked.of(triples, known, tables.device) for triples in (lesson.forgotten, self.heldout)
+        )
         self.steps = Interference(
             how.confusion,
             how.batches,
-            trainer,
+            self.trainer,
             tables,
             lesson.site,
             lesson.graph,
@@ -112,8 +120,7 @@ class Forgetting:
     def standing(self) -> dict[str, list[float]]:
         """Of the forgotten triples, by table: what the paper reports, before anything is sent."""
         found = [
-            np.concatenate(list(ranked(one, self.lesson.forgotten, self.known, self.lesson.site).values()))
-            for one in self._every
+            np.concatenate(list(ranked(one, self.asked, self.lesson.site).values())) for one in self._every
         ]
         return {
             "hits@1": [float((ranks <= 1).mean()) for ranks in found],
@@ -126,15 +133,13 @@ class Forgetting:
 
     def _levels(self) -> list[dict[Side, Values]]:
         """Of each table, by its own held-out ranks."""
-        graph, site = self.lesson.graph, self.lesson.site
-        heldout = graph.valid[np.isin(graph.valid[:, 1], self.lesson.forgotten[:, 1])]
-        heldout = heldout if len(heldout) else graph.valid
+        site = self.lesson.site
         return [
             levels(
-                ranked(table, self.lesson.forgotten, self.known, site),
+                ranked(table, self.asked, site),
                 self.lesson.forgotten,
-                ranked(table, heldout, self.known, site),
-                heldout,
+                ranked(table, self.asked_heldout, site),
+                self.heldout,
                 generator(self.seed, site, "levels"),
             )
             for table in self._every
@@ -143,7 +148,7 @@ class Forgetting:
     def _above(self, level: Sequence[Mapping[Side, Values]]) -> list[dict[Side, Mask]]:
         """Which triples rank better than their level, by table."""
         return [
-            above(ranked(table, self.lesson.forgotten, self.known, self.lesson.site), own)
+            above(ranked(table, self.asked, self.lesson.site), own)
             for table, own in zip(self._every, level, strict=True)
         ]
 
@@ -163,6 +168,12 @@ class Forgetting:
         )
         steps.run(0, epochs)
         return {"epochs": epochs, **self.standing()}
+
+
+def _alike(valid: Ids, forgotten: Ids) -> Ids:
+    """Held-out triples of the forgotten ones' relations; of all relations where these have none."""
+    chosen = valid[np.isin(valid[:, 1], forgotten[:, 1])]
+    return chosen if len(chosen) else valid
 
 
 def _count(above: Sequence[Mapping[Side, Mask]]) -> int:

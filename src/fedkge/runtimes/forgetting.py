@@ -64,8 +64,22 @@ class Work:
             said["decay"] = work.decay(self.terms.method)
             self._note(name, 0, said)
         places = self._places(name, device)
-        learner.take(_chosen(tables, places))
+        kept = _chosen(tables, places)
+        self._renew(name, kept)
+        learner.take(kept)
         return {axis: of[places[axis]] for axis, of in moved.items()}
+
+    def _renew(self, name: str, tables: Tables) -> None:
+        """Rows that a site which leaves had a part in begin anew, as in a new federation."""
+        first, mine = self.nodes.sites[name].site.tables, self.nodes.sources.federation[name]
+        for left in self.erasure.withdrawn:
+            theirs = self.old.sources.federation[left]
+            for axis in self.terms.method.shares:
+                own, others = (graph.names(axis) for graph in (mine, theirs))
+                at = torch.from_numpy(own.ids(one for one in own if one in others)).to(tables.device)
+                for rows, new in ((tables, first), (tables.second, first.second)):
+                    if rows is not None and new is not None:
+                        rows.table(axis)[at] = new.table(axis)[at]
 
     def _follow(self, name: str) -> None:
         """What precedes each round's training at a site that forgets."""
@@ -99,14 +113,14 @@ class Work:
     def _pass_on(self, name: str, axis: Axis, moved: Tensor) -> None:
         """Tables that never travel are moved alike at the other sites, where they are of the same model."""
         graphs = self.nodes.sources.federation
-        own = graphs[name].entities if axis is Axis.ENTITY else graphs[name].relations
+        own = graphs[name].names(axis)
         for other, node in self.nodes.sites.items():
             tables = node.site.tables
             if other == name or tables.second is None or tables.second.model != tables.model:
                 continue
             if tables.second.table(axis) is tables.table(axis):
                 continue
-            theirs = graphs[other].entities if axis is Axis.ENTITY else graphs[other].relations
+            theirs = graphs[other].names(axis)
             shared = [one for one in own if one in theirs]
             here, there = (torch.from_numpy(of.ids(shared)).to(moved.device) for of in (own, theirs))
             tables.table(axis).index_add_(0, there, moved[here])

@@ -123,15 +123,21 @@ def planned(old: Holdings, erasure: Erasure, how: Unlearn, data: Path) -> Experi
             "the method trains one table for several sites, in which a site's part cannot be told; expected "
             "mode exact, or a run of another method"
         )
-    rounds = how.count("rounds")
     return replace(
-        base,
-        start=None,
-        rounds=rounds,
-        evaluate=Evaluate(every=rounds, patience=0, sides=base.evaluate.sides),
-        participation=Participation(),
-        runtime=Runtime(),
+        base, start=None, participation=Participation(), runtime=Runtime(), **_following(base, erasure, how)
     )
+
+
+def _following(base: Experiment, erasure: Erasure, how: Unlearn) -> dict[str, Any]:
+    """How the sites go on: a few rounds, validated at the end; once a site has left, as they began.
+
+    Rows that a site which leaves had a part in begin anew, and take as long as validation says.
+    """
+    if erasure.withdrawn and how.rounds is None:
+        return {}
+    rounds = how.count("rounds")
+    evaluate = Evaluate(every=rounds, patience=0, sides=base.evaluate.sides)
+    return {"rounds": rounds, "evaluate": evaluate}
 
 
 def _write_data(retained: Federation, at: Path, experiment: Experiment, resume: bool) -> Sources:

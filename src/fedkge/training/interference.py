@@ -44,7 +44,6 @@ class Confusion:
     variant: Literal["paper", "code", "ascent"] = "paper"  #: code: the authors'; ascent: up the training loss
     relations: bool = False  #: relation rows move too; the paper moves entity rows only
     batch_size: int | None = None  #: unset: 64 in mode paper, 256 in mode target
-    lr: float | None = None  #: unset: the learning rate of the run
 
     def __post_init__(self) -> None:
         for name in ("hard", "soft", "distil"):
@@ -54,8 +53,6 @@ class Confusion:
             raise ConfigError("hard, soft: expected one of them above 0: without both nothing is forgotten")
         if self.batch_size is not None and self.batch_size < 1:
             raise ConfigError(f"batch_size: expected at least 1, got {self.batch_size}")
-        if self.lr is not None and not 0 < self.lr < inf:
-            raise ConfigError(f"lr: expected a number above 0, got {self.lr}")
 
     @property
     def passes(self) -> int:
@@ -124,7 +121,6 @@ class Interference(Training):
             epochs=1,
             batch_size=batch_size,
             chunk=1,
-            lr=confusion.lr or trainer.lr,
             subsampling=False,
             filtered=True,
             l3=0.0,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from fedkge.evaluation import Known, Ranks, rank
+from fedkge.evaluation import Asked, Ranks
 from fedkge.graphs.graph import Ids, Mask
 from fedkge.models import Side, Tables
 
@@ -17,10 +17,10 @@ FEW = 5  #: held-out triples of a relation below which those of all relations st
 Values = NDArray[np.float64]
 
 
-def ranked(tables: Tables, triples: Ids, known: Known, site: str) -> dict[Side, Values]:
+def ranked(tables: Tables, asked: Asked, site: str) -> dict[Side, Values]:
     """The rank of each triple's head and tail, in the triples' order."""
-    found = rank(tables, triples, known, site=site)
-    return {side: _in_order(found.side(side), len(triples)) for side in Side}
+    found = asked.rank(tables, site=site)
+    return {side: _in_order(found.side(side), len(asked.triples)) for side in Side}
 
 
 def _in_order(ranks: Ranks, count: int) -> Values:
