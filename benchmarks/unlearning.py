@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from fedkge.audits.erasure import Questions, membership, standing
+from fedkge.audits.erasure import Questions, membership, standing, withdrawn
 from fedkge.config import override, read_toml
 from fedkge.methods.unlearn import Unlearn
 from fedkge.runs.experiment import Experiment
@@ -31,6 +31,7 @@ from fedkge.runtimes.run import run
 from fedkge.runtimes.unlearning import Unlearned, unlearn
 from fedkge.training.interference import Confusion
 
+PRINTED = 1e-4  #: the paper's learning rate, whatever the raw run was trained with
 ABLATION = {"without hard": Confusion(hard=0.0), "without soft": Confusion(soft=0.0)}
 
 
@@ -97,13 +98,21 @@ class Bench:
         self.note("small ones stand", _brief(standing(asked, asked.tables(held, self.device))))
 
     def withdrawal(self, site: str, rounds: int | None) -> None:
-        erasure = Erasure.of(self.raw.sources.named, [], [site])
-        for name, how in (("left", Unlearn(rounds=rounds)), ("left-exact", Unlearn("exact"))):
-            done = self.unlearned(name, how, erasure=erasure)
-            one = Holdings.open(done.folder.path)
-            asked = Questions.of(erasure, one)
-            stands = _brief(standing(asked, asked.tables(one, self.device)))
-            self.note(name, {"site": site, "seconds": done.seconds, "stands": stands})
+        """A site leaves: how the others rank their test triples, and what they know of those of the site."""
+        erasure, asked = Erasure.of(self.raw.sources.named, [], [site]), None
+        ways = {"left-exact": Unlearn("exact"), "left": Unlearn(rounds=rounds), "raw": None}
+        for name, how in ways.items():
+            done = None if how is None else self.unlearned(name, how, erasure=erasure)
+            one = self.raw if done is None else Holdings.open(done.folder.path)
+            asked = asked or Questions.of(erasure, one)
+            found = {
+                "site": site,
+                "seconds": None if done is None else done.seconds,
+                "rounds": one.summary["rounds"],
+                "stands": _brief(standing(asked, asked.tables(one, self.device))),
+                "known": withdrawn(self.raw, one, site, self.device),
+            }
+            self.note("left-raw" if done is None else name, found)
 
 
 def _brief(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,9 +143,13 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     bench = Bench(options)
     if not options.withdraw_only:
-        names = {"exact": Unlearn("exact"), "target": Unlearn("target"), "paper": Unlearn("paper")}
+        names = {
+            "exact": Unlearn("exact"),
+            "target": Unlearn("target"),
+            "paper": Unlearn("paper", lr=PRINTED),
+        }
         if options.ablate:
-            names |= {name: Unlearn("paper", confusion=how) for name, how in ABLATION.items()}
+            names |= {name: Unlearn("paper", lr=PRINTED, confusion=how) for name, how in ABLATION.items()}
         bench.compare(names)
     if options.small:
         bench.small_ones(options.small, bench.found["exact took"]["seconds"])

@@ -296,13 +296,15 @@ def expected(asked: Questions, held: Mapping[str, Tables]) -> dict[str, Any]:
     return found
 
 
-def withdrawn(old: Holdings, run: Holdings, site: str) -> dict[str, float]:
+def withdrawn(
+    old: Holdings, run: Holdings, site: str, device: torch.device | str = "cpu"
+) -> dict[str, float]:
     """What the others know of a site that has left: its triples, by its old relation rows."""
     graph, common = old.sources.named[site], old.sources.federation[site]
-    relations = old.tables(site).relations
+    relations = old.tables(site, device).relations
     triples = generator(0, site, "withdrawn").permutation(graph.train)[:MOST]
     return combined(
-        borrowed(graph, common, relations, triples, of, run.tables(other))
+        borrowed(graph, common, relations, triples, of, run.tables(other, device))
         for other, of in run.sources.federation.items()
         if other != site
     )

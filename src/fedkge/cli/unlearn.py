@@ -41,7 +41,7 @@ Withdraw = Annotated[
     list[str],
     typer.Option(
         "--withdraw",
-        help="A site that leaves; what the others have learnt from it goes with --mode exact only.",
+        help="A site that leaves; rows that it shared begin anew.",
         show_default=False,
     ),
 ]

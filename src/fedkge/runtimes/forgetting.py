@@ -65,21 +65,25 @@ class Work:
             self._note(name, 0, said)
         places = self._places(name, device)
         kept = _chosen(tables, places)
-        self._renew(name, kept)
+        moved = {axis: of[places[axis]] for axis, of in moved.items()}
+        for axis, at in self._anew(name, device).items():
+            for rows, first in ((kept, learner.site.tables), (kept.second, learner.site.tables.second)):
+                if rows is not None and first is not None:
+                    rows.table(axis)[at] = first.table(axis)[at]
+            if axis in moved:
+                moved[axis][at] = 0
         learner.take(kept)
-        return {axis: of[places[axis]] for axis, of in moved.items()}
+        return moved
 
-    def _renew(self, name: str, tables: Tables) -> None:
-        """Rows that a site which leaves had a part in begin anew, as in a new federation."""
-        first, mine = self.nodes.sites[name].site.tables, self.nodes.sources.federation[name]
-        for left in self.erasure.withdrawn:
-            theirs = self.old.sources.federation[left]
-            for axis in self.terms.method.shares:
-                own, others = (graph.names(axis) for graph in (mine, theirs))
-                at = torch.from_numpy(own.ids(one for one in own if one in others)).to(tables.device)
-                for rows, new in ((tables, first), (tables.second, first.second)):
-                    if rows is not None and new is not None:
-                        rows.table(axis)[at] = new.table(axis)[at]
+    def _anew(self, name: str, device: torch.device) -> dict[Axis, Tensor]:
+        """Rows that a site which leaves had a part in: they begin anew, as in a new federation."""
+        found = {}
+        for axis in self.terms.method.shares if self.erasure.withdrawn else ():
+            own = self.nodes.sources.federation[name].names(axis)
+            left = [self.old.sources.federation[site].names(axis) for site in self.erasure.withdrawn]
+            had = own.ids(one for one in own if any(one in names for names in left))
+            found[axis] = torch.from_numpy(had).to(device)
+        return found
 
     def _follow(self, name: str) -> None:
         """What precedes each round's training at a site that forgets."""
@@ -96,7 +100,7 @@ class Work:
             if round == 1:
                 return  # it has forgotten before, in its old tables
             site.beyond.clear()
-            if self.how.mode == "paper":
+            if self.how.mode == "paper" or round > self.how.count("rounds"):
                 return
             self._note(name, round - 1, {"interference": work.interfere(round - 1)})
 
