@@ -37,7 +37,7 @@ def tables(second: bool = False, model: str = "transe", dim: int = 8) -> Tables:
 
 
 def interference(confusion: Confusion, own: Tables, trainer: Trainer = TRAINER) -> Interference:
-    return Interference(confusion, 16, trainer, own, "b", LESSON.graph, FORGOTTEN, 0)
+    return Interference(confusion, 16, trainer, own, {"b": LESSON.graph}, {"b": FORGOTTEN}, 0)
 
 
 def softplus(x: float) -> float:
@@ -223,8 +223,8 @@ def test_both_modes_push_forgotten_triples_down() -> None:
 
     for mode in ("target", "paper"):
         own = raw.to("cpu")
-        work = Forgetting(Unlearn(mode, epochs=40), TRAINER, LESSON, own, 0)  # type: ignore[arg-type]
-        said = work.interfere(0)
+        work = Forgetting(Unlearn(mode, epochs=40), TRAINER, [LESSON], {"b": own}, 0)  # type: ignore[arg-type]
+        said = work.interfere(0, {"b": own})["b"]
         assert mrr(own) < mrr(raw) / 2
         assert torch.equal(own.relations, raw.relations)
         if mode == "target":

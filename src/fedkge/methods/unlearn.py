@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import accumulate, pairwise
 from math import inf
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 
 from fedkge.errors import ConfigError
 from fedkge.evaluation import Asked, Known
-from fedkge.graphs.graph import Graph, Ids, Mask
+from fedkge.graphs.graph import Axis, Graph, Ids, Mask
 from fedkge.methods.base import Method
 from fedkge.models import Side, Tables
 from fedkge.randomness import generator, key
@@ -22,6 +24,7 @@ from fedkge.training.decay import Decay
 from fedkge.training.interference import Confusion, Interference, avoiding
 from fedkge.training.levels import Values, above, levels, ranked
 
+Above: TypeAlias = Mapping[Side, Mask]  #: which triples rank better than their level
 EVERY = 2  #: epochs between two looks at who has reached the level
 
 
@@ -70,31 +73,37 @@ class Lesson:
 
 
 class Forgetting:
-    """A lesson at work on a site's tables: it changes rows, and remembers nothing afterwards."""
+    """Lessons of some sites at work on their tables, all in one go: rows change, nothing is remembered."""
 
     def __init__(
-        self, how: Unlearn, trainer: Trainer, lesson: Lesson, tables: Tables, seed: int, captured: bool = True
+        self,
+        how: Unlearn,
+        trainer: Trainer,
+        lessons: Sequence[Lesson],
+        tables: Mapping[str, Tables],
+        seed: int,
+        captured: bool = True,
     ) -> None:
-        self.how, self.lesson, self.tables, self.seed = how, lesson, tables, seed
-        self.trainer, self.captured = replace(trainer, lr=how.lr or trainer.lr), captured
-        known = Known.from_graph(lesson.graph)
-        self.heldout = _alike(lesson.graph.valid, lesson.forgotten)
-        self.asked, self.asked_heldout = (
-            Asked.of(triples, known, tables.device) for triples in (lesson.forgotten, self.heldout)
+        """`tables` are by site; those that are worked on later have the same numbers of rows."""
+        self.how, self.seed, self.captured = how, seed, captured
+        self.trainer = replace(trainer, lr=how.lr or trainer.lr)
+        self.lessons = {lesson.site: lesson for lesson in lessons}
+        self.laid = _laid([tables[site] for site in self.lessons])
+        self.parts = dict(
+            zip(self.lessons, _parts(self.laid, [tables[site] for site in self.lessons]), strict=True)
         )
-        self.steps = Interference(
-            how.confusion,
-            how.batches,
-            self.trainer,
-            tables,
-            lesson.site,
-            lesson.graph,
-            lesson.forgotten,
-            seed,
-            captured,
-        )
+        self.heldout = {site: _alike(one.graph.valid, one.forgotten) for site, one in self.lessons.items()}
+        self.asked: dict[str, tuple[Asked, Asked]] = {}  # about forgotten and held-out triples
+        for site, lesson in self.lessons.items():
+            known, device = Known.from_graph(lesson.graph), self.laid.device
+            triples = lesson.forgotten, self.heldout[site]
+            self.asked[site] = Asked.of(triples[0], known, device), Asked.of(triples[1], known, device)
+        graphs = {site: lesson.graph for site, lesson in self.lessons.items()}
+        forgotten = {site: lesson.forgotten for site, lesson in self.lessons.items()}
+        confusion = how.confusion, how.batches, self.trainer
+        self.steps = Interference(*confusion, self.laid, graphs, forgotten, seed, captured)
 
-    def interfere(self, turn: int) -> dict[str, Any]:
+    def interfere(self, turn: int, tables: Mapping[str, Tables]) -> dict[str, dict[str, Any]]:
         """Push forgotten triples down; in mode target only those that rank better than their level.
 
         `turn` numbers the calls: each draws its own negatives.
@@ -102,72 +111,107 @@ class Forgetting:
         how = self.how
         passes = how.count("epochs") * how.confusion.passes
         first = turn * passes
-        self.steps.restart()
         if not passes:
-            return {"epochs": 0}
-        if how.mode == "paper":
-            self.steps.run(first, passes)
-            return {"epochs": how.count("epochs"), **self.standing()}
-        level = self._levels()
-        taken, left = 0, self._above(level)
-        while taken < passes and _count(left):
-            some = min(EVERY, passes - taken)
-            self.steps.activate(left)
-            self.steps.run(first + taken, some)
-            left, taken = self._above(level), taken + some
-        return {"epochs": taken, "above": _count(left), **self.standing()}
+            return {site: {"epochs": 0} for site in self.lessons}
+        self.steps.restart()
+        with self._working_on(tables):
+            if how.mode == "paper":
+                self.steps.run(first, passes)
+                return {site: {"epochs": how.count("epochs"), **self.standing(site)} for site in self.lessons}
+            level = {site: self._levels(site) for site in self.lessons}
+            taken, left = 0, self._above(level)
+            while taken < passes and any(map(_count, left.values())):
+                some = min(EVERY, passes - taken)
+                self.steps.activate(_joined(list(left.values())))
+                self.steps.run(first + taken, some)
+                left, taken = self._above(level), taken + some
+            return {
+                site: {"epochs": taken, "above": _count(left[site]), **self.standing(site)}
+                for site in self.lessons
+            }
 
-    def standing(self) -> dict[str, list[float]]:
-        """Of the forgotten triples, by table: what the paper reports, before anything is sent."""
-        found = [
-            np.concatenate(list(ranked(one, self.asked, self.lesson.site).values())) for one in self._every
-        ]
+    @contextmanager
+    def _working_on(self, tables: Mapping[str, Tables]) -> Iterator[None]:
+        """Take rows in, and give them back changed."""
+        for site, part in self.parts.items():
+            part.copy_(tables[site])
+        yield
+        for site, part in self.parts.items():
+            tables[site].copy_(part)
+
+    def standing(self, site: str) -> dict[str, list[float]]:
+        """Of a site's forgotten triples, by table: what the paper reports, before anything is sent."""
+        found = [np.concatenate(list(self._ranked(site, one).values())) for one in self._every(site)]
         return {
             "hits@1": [float((ranks <= 1).mean()) for ranks in found],
             "mrr": [float((1 / ranks).mean()) for ranks in found],
         }
 
-    @property
-    def _every(self) -> list[Tables]:
-        return [self.tables] if self.tables.second is None else [self.tables, self.tables.second]
+    def _every(self, site: str) -> list[Tables]:
+        part = self.parts[site]
+        return [part] if part.second is None else [part, part.second]
 
-    def _levels(self) -> list[dict[Side, Values]]:
+    def _ranked(self, site: str, table: Tables) -> dict[Side, Values]:
+        return ranked(table, self.asked[site][0], site)
+
+    def _levels(self, site: str) -> list[dict[Side, Values]]:
         """Of each table, by its own held-out ranks."""
-        site = self.lesson.site
         return [
             levels(
-                ranked(table, self.asked, site),
-                self.lesson.forgotten,
-                ranked(table, self.asked_heldout, site),
-                self.heldout,
+                self._ranked(site, table),
+                self.lessons[site].forgotten,
+                ranked(table, self.asked[site][1], site),
+                self.heldout[site],
                 generator(self.seed, site, "levels"),
             )
-            for table in self._every
+            for table in self._every(site)
         ]
 
-    def _above(self, level: Sequence[Mapping[Side, Values]]) -> list[dict[Side, Mask]]:
-        """Which triples rank better than their level, by table."""
-        return [
-            above(ranked(table, self.asked, self.lesson.site), own)
-            for table, own in zip(self._every, level, strict=True)
-        ]
+    def _above(self, level: Mapping[str, Sequence[Mapping[Side, Values]]]) -> dict[str, list[Above]]:
+        """Which triples rank better than their level, by site and table."""
+        return {
+            site: [
+                above(self._ranked(site, table), own)
+                for table, own in zip(self._every(site), of, strict=True)
+            ]
+            for site, of in level.items()
+        }
 
-    def decay(self, method: Method) -> dict[str, Any]:
+    def decay(self, method: Method, tables: Mapping[str, Tables]) -> dict[str, dict[str, Any]]:
         """Train on what is retained, the tables taking turns; no forgotten triple is drawn as a negative."""
         epochs = self.how.count("decay")
         if not epochs:
-            return {"epochs": 0}
-        lesson, device = self.lesson, self.tables.device
-        corpus = Corpus.of({lesson.site: lesson.graph}, key(self.seed, "decay") >> 1, device)
-        corpus = avoiding(corpus, {lesson.site: lesson.forgotten})
+            return {site: {"epochs": 0} for site in self.lessons}
+        device = self.laid.device
+        graphs = {site: lesson.graph for site, lesson in self.lessons.items()}
+        corpus = Corpus.of(graphs, key(self.seed, "decay") >> 1, device)
+        corpus = avoiding(corpus, {site: lesson.forgotten for site, lesson in self.lessons.items()})
         told = method.dials()
-        dials = {name: torch.ones(1, device=device) for name in (told.names if told else ())}
+        dials = {name: torch.ones(len(graphs), device=device) for name in (told.names if told else ())}
         objective = partial(method.objective, self.trainer, dials=dials)
-        steps = Decay(
-            self.trainer, self.tables, corpus, objective, self.how.confusion.relations, self.captured
-        )
-        steps.run(0, epochs)
-        return {"epochs": epochs, **self.standing()}
+        relations = self.how.confusion.relations
+        with self._working_on(tables):
+            Decay(self.trainer, self.laid, corpus, objective, relations, self.captured).run(0, epochs)
+            return {site: {"epochs": epochs, **self.standing(site)} for site in self.lessons}
+
+
+def _laid(every: Sequence[Tables]) -> Tables:
+    """Tables of one model, one after another."""
+    first = every[0]
+    laid = Tables(
+        first.model, torch.cat([one.entities for one in every]), torch.cat([one.relations for one in every])
+    )
+    if first.second is not None:
+        laid.second = _laid([one.second for one in every if one.second is not None])
+        if first.second.relations is first.relations:
+            laid.second.relations = laid.relations
+    return laid
+
+
+def _parts(laid: Tables, every: Sequence[Tables]) -> list[Tables]:
+    """Views of tables that are laid one after another."""
+    ends = [[0, *accumulate(len(one.table(axis)) for one in every)] for axis in Axis]
+    return [laid.part(slice(*e), slice(*r)) for e, r in zip(*map(pairwise, ends), strict=True)]
 
 
 def _alike(valid: Ids, forgotten: Ids) -> Ids:
@@ -176,5 +220,12 @@ def _alike(valid: Ids, forgotten: Ids) -> Ids:
     return chosen if len(chosen) else valid
 
 
-def _count(above: Sequence[Mapping[Side, Mask]]) -> int:
+def _joined(left: Sequence[Sequence[Above]]) -> list[Above]:
+    """Masks of several sites, by table."""
+    return [
+        {side: np.concatenate([of[side] for of in own]) for side in Side} for own in zip(*left, strict=True)
+    ]
+
+
+def _count(above: Sequence[Above]) -> int:
     return sum(int(mask.sum()) for own in above for mask in own.values())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import torch
 from torch import Tensor
 
 from fedkge.graphs.graph import Axis, Federation
-from fedkge.methods.unlearn import Forgetting, Unlearn
+from fedkge.methods.unlearn import Forgetting, Lesson, Unlearn
 from fedkge.models import Tables
+from fedkge.nodes.stack import Stack
 from fedkge.runs.data import Sources
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.holdings import Holdings
@@ -33,6 +35,7 @@ class Work:
         noted: dict[str, dict[str, Any]],
     ) -> None:
         self.old, self.erasure, self.how, self.after, self.noted = old, erasure, how, after, noted
+        self.moved: dict[str, dict[Axis, Tensor]] = {}  # by how much sites have moved rows that travel
 
     def prepare(self, nodes: Carrier) -> None:
         """Give every site its old tables, less what is gone, after it has forgotten in them."""
@@ -40,40 +43,60 @@ class Work:
             raise TypeError("unlearning is simulated")
         self.nodes, self.terms = nodes, nodes.experiment
         self.owners = _owners(nodes.sources, nodes.experiment)
-        if nodes.round == 0:
-            moved = {name: self._begin(name) for name in nodes.sites}
-            for name, of in moved.items():  # after all have their tables
-                self._beyond(name, of)
-        for name in nodes.sites:
-            self._follow(name)
+        for stack in nodes.stacks:
+            lessons = [one for name in stack.names if (one := self.erasure.rest(name, self.after[name]))]
+            work = self._forgetting(lessons, {one.site: stack.sites[one.site].tables for one in lessons})
+            if nodes.round == 0:
+                self._begin(stack, work)
+            if work is not None:
+                stack.avoid({one.site: one.forgotten for one in lessons})
+                stack.before[lessons[0].site] = partial(self._forget, stack, work)
+        for name, of in self.moved.items():  # after all have their tables
+            self._beyond(name, of)
 
-    def _begin(self, name: str) -> dict[Axis, Tensor]:
-        """A site's tables, after it has forgotten in them; by how much that moved the rows that travel."""
-        learner = self.nodes.sites[name].learner
-        device = learner.site.tables.device
-        tables = self.old.tables(name, device)
-        lesson = self.erasure.lesson(name)
-        moved: dict[Axis, Tensor] = {}
-        if lesson is not None:
-            captured = self.nodes.how.captured
-            work = Forgetting(self.how, self.terms.trainer, lesson, tables, self.terms.seed, captured)
-            travelling = tables.second or tables
-            before = {axis: travelling.table(axis).clone() for axis in self.terms.method.shares}
-            said = {"interference": work.interfere(0)}
-            moved = {axis: travelling.table(axis) - own for axis, own in before.items()}
-            said["decay"] = work.decay(self.terms.method)
-            self._note(name, 0, said)
-        places = self._places(name, device)
-        kept = _chosen(tables, places)
-        moved = {axis: of[places[axis]] for axis, of in moved.items()}
+    def _forgetting(self, lessons: Sequence[Lesson], tables: Mapping[str, Tables]) -> Forgetting | None:
+        if not lessons:
+            return None
+        rest = self.terms.seed, self.nodes.how.captured
+        return Forgetting(self.how, self.terms.trainer, lessons, tables, *rest)
+
+    def _begin(self, stack: Stack, work: Forgetting | None) -> None:
+        """The tables of a stack's sites, after those that forget have done so in their old ones."""
+        tables = {name: self.old.tables(name, stack.tables.device) for name in stack.names}
+        lessons = [one for name in stack.names if (one := self.erasure.lesson(name))]
+        if not all(self._keeps_names(one.site) for one in lessons):
+            work = self._forgetting(lessons, tables)
+        if work is not None:
+            travelling = {name: tables[name].second or tables[name] for name in work.lessons}
+            shares = self.terms.method.shares
+            before = {n: {axis: own.table(axis).clone() for axis in shares} for n, own in travelling.items()}
+            pushed = work.interfere(0, tables)
+            for name, of in before.items():
+                self.moved[name] = {axis: travelling[name].table(axis) - own for axis, own in of.items()}
+            decayed = work.decay(self.terms.method, tables)
+            for name in work.lessons:
+                self._note(name, 0, {"interference": pushed[name], "decay": decayed[name]})
+        for name in stack.names:
+            self._take(name, tables[name])
+
+    def _take(self, name: str, tables: Tables) -> None:
+        """Begin with a site's old tables, less what is gone."""
+        learner, device = self.nodes.sites[name].learner, tables.device
+        places, first = self._places(name, device), learner.site.tables
+        kept, moved = _chosen(tables, places), self.moved.get(name, {})
+        for axis, of in moved.items():
+            moved[axis] = of[places[axis]]
         for axis, at in self._anew(name, device).items():
-            for rows, first in ((kept, learner.site.tables), (kept.second, learner.site.tables.second)):
-                if rows is not None and first is not None:
-                    rows.table(axis)[at] = first.table(axis)[at]
+            for rows, anew in ((kept, first), (kept.second, first.second)):
+                if rows is not None and anew is not None:
+                    rows.table(axis)[at] = anew.table(axis)[at]
             if axis in moved:
                 moved[axis][at] = 0
         learner.take(kept)
-        return moved
+
+    def _keeps_names(self, name: str) -> bool:
+        old, new = self.erasure.before[name], self.after[name]
+        return old.entities == new.entities and old.relations == new.relations
 
     def _anew(self, name: str, device: torch.device) -> dict[Axis, Tensor]:
         """Rows that a site which leaves had a part in: they begin anew, as in a new federation."""
@@ -85,26 +108,17 @@ class Work:
             found[axis] = torch.from_numpy(had).to(device)
         return found
 
-    def _follow(self, name: str) -> None:
-        """What precedes each round's training at a site that forgets."""
-        lesson = self.erasure.rest(name, self.after[name])
-        stack = self.nodes.stack_of[name]
-        if lesson is None:
+    def _forget(self, stack: Stack, work: Forgetting, round: int) -> None:
+        """What precedes each round's training at sites that forget."""
+        if round == 1:
+            return  # they have forgotten before, in their old tables
+        for name in work.lessons:
+            stack.sites[name].beyond.clear()
+        if self.how.mode == "paper" or round > self.how.count("rounds"):
             return
-        stack.avoid({name: lesson.forgotten})
-        site = self.nodes.sites[name].site
-        captured = self.nodes.how.captured
-        work = Forgetting(self.how, self.terms.trainer, lesson, site.tables, self.terms.seed, captured)
-
-        def forget(round: int) -> None:
-            if round == 1:
-                return  # it has forgotten before, in its old tables
-            site.beyond.clear()
-            if self.how.mode == "paper" or round > self.how.count("rounds"):
-                return
-            self._note(name, round - 1, {"interference": work.interfere(round - 1)})
-
-        stack.before[name] = forget
+        said = work.interfere(round - 1, {name: stack.sites[name].tables for name in work.lessons})
+        for name, of in said.items():
+            self._note(name, round - 1, {"interference": of})
 
     def _beyond(self, name: str, moved: Mapping[Axis, Tensor]) -> None:
         """Of the mean of k owners the site's part has k times what it moved by: nothing is averaged away."""

@@ -94,10 +94,10 @@ def still(tables: Tables) -> Tables:
 
 
 class Interference(Training):
-    """Steps on the triples to be forgotten, of one site.
+    """Steps on the triples to be forgotten, of one site or of several laid one after another.
 
-    Negatives are never true training triples of the site, forgotten or retained. `active` says, by table and
-    side, which triples still have to be pushed down; at first all of them.
+    Negatives are never true training triples of their site, forgotten or retained. `active` says, by table
+    and side, which triples still have to be pushed down; at first all of them.
     """
 
     def __init__(
@@ -106,16 +106,15 @@ class Interference(Training):
         batch_size: int,
         trainer: Trainer,
         tables: Tables,
-        site: str,
-        graph: Graph,
-        forgotten: Ids,
+        graphs: Mapping[str, Graph],
+        forgotten: Mapping[str, Ids],
         seed: int,
         captured: bool = True,
     ) -> None:
-        """`graph` has the retained triples; `forgotten` are in its ids."""
-        own = replace(graph, train=forgotten, confidential=None)
-        corpus = Corpus.of({site: own}, key(seed, "interference") >> 1, tables.device)
-        corpus = avoiding(corpus, {site: graph.train})
+        """`graphs` have the retained triples, by site; `forgotten` are in their ids."""
+        own = {site: replace(of, train=forgotten[site], confidential=None) for site, of in graphs.items()}
+        corpus = Corpus.of(own, key(seed, "interference") >> 1, tables.device)
+        corpus = avoiding(corpus, {site: graph.train for site, graph in graphs.items()})
         how = replace(
             trainer,
             epochs=1,
@@ -127,7 +126,7 @@ class Interference(Training):
         )
         super().__init__(how, shell(tables), corpus, self._losses, captured=captured)
         self.confusion = confusion
-        ones = torch.ones(len(forgotten), dtype=tables.entities.dtype, device=tables.device)
+        ones = torch.ones(len(corpus.triples), dtype=tables.entities.dtype, device=tables.device)
         self.active = [{side: ones.clone() for side in Side} for _ in self.steppers]
 
     def activate(self, active: Sequence[Mapping[Side, Mask]]) -> None:
