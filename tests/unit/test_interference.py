@@ -10,6 +10,7 @@ import torch
 
 from fedkge.errors import ConfigError
 from fedkge.evaluation import Known, metrics, rank
+from fedkge.methods.single import Single
 from fedkge.methods.unlearn import Forgetting, Lesson, Unlearn
 from fedkge.models import MODELS, Side, Tables
 from fedkge.randomness import generator
@@ -231,3 +232,30 @@ def test_both_modes_push_forgotten_triples_down() -> None:
             assert said["above"] < len(FORGOTTEN)  # of two questions each, most have come to their level
         else:
             assert said["epochs"] == 40
+
+
+@pytest.mark.parametrize("mode", ["paper", "target"])
+def test_sites_that_forget_in_one_go_forget_as_they_would_alone(mode: str) -> None:
+    """Bit by bit; with the level, as long as none has come to it before the others."""
+    federation = small_federation()
+    how, trainer = Unlearn(mode, epochs=2, decay=2), Trainer(epochs=1, batch_size=16, negatives=8, lr=1e-4)  # type: ignore[arg-type]
+    lessons, own = [], {}
+    for name, graph in federation.items():
+        left = type(graph)(graph.entities, graph.relations, graph.train[9:], graph.valid, graph.test)
+        lessons.append(Lesson(name, left, graph.train[:9]))
+        keys = torch.arange(graph.n_entities), torch.arange(graph.n_relations)
+        own[name] = Tables.create(MODELS["transe"](dim=8), *keys, 0)
+        corpus = Corpus.of({name: graph}, 0)
+        Training(Trainer(epochs=40, batch_size=64, negatives=8, lr=0.02), shell(own[name]), corpus).run(0)
+    alone = {name: tables.to("cpu") for name, tables in own.items()}
+    for lesson in lessons:
+        work = Forgetting(how, trainer, [lesson], alone, 0)
+        one = work.interfere(0, alone) | work.decay(Single(), alone)
+        assert set(one) == {lesson.site}
+    together = {name: tables.to("cpu") for name, tables in own.items()}
+    work = Forgetting(how, trainer, lessons, together, 0)
+    work.interfere(0, together)
+    work.decay(Single(), together)
+    for name in federation:
+        assert not torch.equal(together[name].entities, own[name].entities)
+        assert torch.equal(together[name].entities, alone[name].entities)
