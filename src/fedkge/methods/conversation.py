@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from fedkge.errors import DataError
+from fedkge.exchange import psi, psi_openmined
 from fedkge.exchange.announce import Id, announced, announcement
 from fedkge.exchange.hops import Hops, Parcel
-from fedkge.exchange.psi import by_normal_name, intersect
 from fedkge.graphs.graph import Axis, Graph
 from fedkge.methods.fkge import FKGE
 from fedkge.methods.lending import Loan, lent
@@ -140,12 +140,13 @@ def _hello(parcel: Parcel, end: End) -> tuple[dict[Axis, int], str]:
 def _align(end: End, session: str, calls: bool) -> Hops[Aligned]:
     """Ids that both have, by telling them, or by private set intersection on normal names."""
     axes = end.method.axes
-    if end.method.intersect == "psi":
+    if end.method.intersect != "ids":
+        meet = psi.intersect if end.method.intersect == "psi" else psi_openmined.intersect
         found: dict[Axis, Tensor] = {}
         for axis in axes:
-            places = by_normal_name(one.decode(errors="replace") for one in end.ids[axis])
+            places = psi.by_normal_name(one.decode(errors="replace") for one in end.ids[axis])
             salt = f"{session} {axis}".encode()
-            common = yield from intersect(places, salt, calls, end.method.limit)
+            common = yield from meet(places, salt, calls, end.method.limit)
             found[axis] = torch.tensor([places[name] for name in common], dtype=torch.int64)
         return found
     own = {axis: {one: place for place, one in enumerate(end.ids[axis])} for axis in axes}

@@ -64,7 +64,7 @@ class FKGE(Method):
     judge: Literal["mrr", "accuracy"] = "mrr"  #: what on validation decides whether an update is kept
     first: int = 20  #: rounds that a peer trains alone before it meets others
     apart: bool = True  #: peers draw their first rows from seeds of their own; false: equal names, equal rows
-    intersect: Literal["ids", "psi"] = "ids"  #: how two peers find what both have: ids in the open, or PSI
+    intersect: Literal["ids", "psi", "openmined"] = "ids"  #: how two find what both have: ids, or PSI
     limit: int = 1_000_000  #: names that a peer may bring to a set intersection
     models: tuple[str, ...] = ()  #: of sites that do not use `model`, as in "film: rotate, dim = 32"
 

@@ -64,7 +64,7 @@ class PeerFile(Terms):
             raise ConfigError("method.name: only fkge works without a hub; expected fkge")
         if self.method.intersect == "ids" and self.secret is None:
             raise ConfigError(
-                "method.intersect: 'ids' tells partners all names; expected 'psi', or a `secret` of all peers"
+                "method.intersect: 'ids' tells partners all names; expected 'psi', or a common `secret`"
             )
         if self.name in self.peers or not self.peers:
             raise ConfigError("peers: expected at least one other peer, and not this one")
