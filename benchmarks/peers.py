@@ -6,6 +6,7 @@ Every way trains the same number of rounds per site and keeps its best validatio
 decide, by MRR in `single` and `fedep`. A line of the output is a site of a run. `--table runs.jsonl` sums
 such a file up as Markdown: differences to `single` in points, paired by site and seed, with 95 % intervals
 over seeds (Student's t). A site is worse, or better, if its own interval is below, or above, 0.
+A way may be followed by options: `--ways "fkge + scale=1 law='laplace'; fkge + model.dim=32"`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import tempfile
 import time
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -44,8 +46,10 @@ WAYS: dict[str, dict[str, Any]] = {
 DATA = {
     "R3": ("fb15k-237-R3", 40),
     "C3": ("fb15k-237-C3", 40),
+    "C10": ("fb15k-237-C10", 40),
     "DDB14": ("ddb14-T5", 60),
     "domains": ("domains", 60),
+    "offices": ("offices", 60),
     "atlas": ("atlas", 60),
 }  #: folder or name, and rounds
 
@@ -56,16 +60,23 @@ def config(data: str, way: str, seed: int, options: dict[str, Any]) -> dict[str,
     where: dict[str, Any] = {"name": folder}
     if data != "atlas":
         where = {"path": str(Path(environ["FEDKGE_DATA"]) / folder), "drop_leaks": data == "DDB14"}
-    method = dict(WAYS[way])
+    base, _, changes = way.partition(" + ")
+    method = dict(WAYS[base])
     if method["name"] == "fkge":
-        method |= {"first": rounds // 2, "passes": 3, "judge": options.get("judge", "accuracy")}
-        method |= {"step": 0.002, "orthogonal": 0.01}
+        usual = {"first": rounds // 2, "passes": 3, "judge": options.get("judge", "accuracy")}
+        method = {**usual, "step": 0.002, "orthogonal": 0.01, **method}
+    model: dict[str, Any] = {"name": "transe", "dim": 64, "margin": 8.0}
+    for key, value in tomllib.loads("\n".join(changes.split())).items():
+        if key == "model":
+            model |= value
+        else:
+            method[key] = value
     every = max(2, rounds // 12)
     return {
         "seed": seed,
         "rounds": rounds,
         "data": where,
-        "model": {"name": "transe", "dim": 64, "margin": 8.0},
+        "model": model,
         "trainer": {"epochs": 1, "batch_size": 1024, "negatives": 32, "lr": 3e-3},
         "method": method,
         "evaluate": {"every": every, "patience": 0, "keep": "each"},
@@ -100,7 +111,7 @@ def one(data: str, way: str, seed: int, options: dict[str, Any]) -> list[dict[st
         if experiment.method.hubless:
             kept = {name: (peer.own.best, peer.own.before) for name, peer in run.peers.items()}
             talks = {name: peer.talks for name, peer in run.peers.items()}
-            gains = _gains(Path(folder) / "run")
+            gains, curves = _gains(Path(folder) / "run"), _curves(Path(folder) / "run")
         else:
             kept = {
                 n: (p.of(s.bests[m]), None)
@@ -108,7 +119,7 @@ def one(data: str, way: str, seed: int, options: dict[str, Any]) -> list[dict[st
                 for m in s.names
                 for n, p in s.members[m].parts.items()
             }
-            talks, gains = {}, {}
+            talks, gains, curves = {}, {}, {}
         lines = []
         for name, (tables, before) in sorted(kept.items()):
             graph = sources.named[name]
@@ -124,7 +135,7 @@ def one(data: str, way: str, seed: int, options: dict[str, Any]) -> list[dict[st
                 }
             sent = run.record.tally.summary()
             line |= {"bytes": sent["up_bytes"] + sent["down_bytes"], "talks": talks.get(name, 0)}
-            line |= {"triples": len(graph.test), "gains": gains.get(name, {})}
+            line |= {"triples": len(graph.test), "gains": gains.get(name, {}), "curve": curves.get(name, [])}
             lines.append(line)
     return lines
 
@@ -140,6 +151,17 @@ def _gains(run: Path) -> dict[str, dict[str, list[int]]]:
             counts = found.setdefault(event["site"], {}).setdefault(kind, [0, 0])
             counts[0] += bool(event["gained"])
             counts[1] += 1
+    return found
+
+
+def _curves(run: Path) -> dict[str, list[tuple[int, float]]]:
+    """Site -> the round of each update, and the best score on validation after it."""
+    from fedkge.nodes.journal import read_journal
+
+    found: dict[str, list[tuple[int, float]]] = {}
+    for event in read_journal(run / "run.jsonl"):
+        if event["event"] == "update":
+            found.setdefault(event["site"], []).append((event["round"], round(event["best"], 5)))
     return found
 
 
