@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from pathlib import Path
@@ -50,15 +51,18 @@ def test_a_peer_that_is_killed_in_a_conversation_costs_that_one_only(tmp_path: P
     files = lay_out(tmp_path, small_federation(relations_in_common=True), rounds=16, passes=400)
     running = {name: start(file) for name, file in files.items()}
     until = time.monotonic() + 100
-    while "first" not in said(files["b"]) and time.monotonic() < until:
-        time.sleep(0.05)
-    time.sleep(0.5)  # it is in a conversation now, or about to be
+    while not (begun := re.findall(r"begins conversation (\S+) with (\w+)", said(files["b"]))):
+        assert time.monotonic() < until, said(files["b"])
+        time.sleep(0.02)
     running["b"].send_signal(signal.SIGKILL)
     running["b"].wait()
+    broken, partner = begun[0]
+    assert "has talked" not in said(files["b"]), "it was over already"
     time.sleep(1)
     running["b"] = start(files["b"])
     ended(files, running)  # type: ignore[arg-type]
     assert "goes on" in said(files["b"])
+    assert broken in {e["talk"] for e in journal(files[partner], "aborted")}
     counted = {name: {e["talk"] for e in journal(file, "update")} - {""} for name, file in files.items()}
     for name, talks in counted.items():
         for talk in talks:

@@ -42,6 +42,7 @@ def _print(node: str, event: Event) -> None:
     """One line for what somebody who waits should know."""
     told: dict[str, Any] = {
         "update": lambda: f"{event['by']}: {event['score']:.4f}{' (kept)' if event['gained'] else ''}",
+        "meets": lambda: f"begins conversation {event['talk']} with {event['partner']}",
         "conversation": lambda: f"has talked to {event['partner']}: {event['aligned']}",
         "aborted": lambda: f"conversation {event['talk']} with {event['partner']} was given up",
         "refused": lambda: f"refused {event['kind']} of {event['site']}: {event['why']}",

@@ -207,6 +207,7 @@ class PeerNode(Node):
         )
         calls = talk.split("/")[0] == self.id
         self.chat = Chat(talk, partner, converse(end, calls))
+        self.note({"event": "meets", "talk": talk, "partner": partner})
         return self._advance(None)
 
     def _say(self, message: Message) -> list[Message]:

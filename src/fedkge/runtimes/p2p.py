@@ -207,15 +207,14 @@ class PeerRuntime:
                 self.network.close()
 
     def _talk(self) -> None:
-        node, since, beat = self.node, time.monotonic(), time.monotonic()
+        node, since, beat, wait = self.node, time.monotonic(), time.monotonic(), 0.0
         while not (node.stopped or self.ended):
-            out = self._read(0.0 if not node.rests else BEAT)
+            out = self._read(wait)
             if out is None:
                 out = node.work()
-                if not out and not node.rests:
-                    continue
+                wait = 0.0 if out else BEAT
             else:
-                since = time.monotonic()
+                since, wait = time.monotonic(), 0.0
             now = time.monotonic()
             waits = node.chat is not None or node.shakes.calling is not None or node.shakes.talk is not None
             if out:
