@@ -24,7 +24,7 @@ from fedkge.methods import METHODS
 from fedkge.models import MODELS
 from fedkge.nodes.terms import Participation
 from fedkge.privacy import Privacy
-from fedkge.runs.experiment import Align, Data, Evaluate, Experiment, Marks, Runtime
+from fedkge.runs.experiment import Account, Align, Data, Evaluate, Experiment, Marks, Persons, Runtime
 from fedkge.training import Trainer
 
 ROOT = Path(__file__).parents[2]
@@ -241,6 +241,8 @@ def test_experiment_options() -> None:
         "participation": Participation,
         "align": Align,
         "marks": Marks,
+        "persons": Persons,
+        "account": Account,
         "runtime": Runtime,
     }
     for part, cls in parts.items():

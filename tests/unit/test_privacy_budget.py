@@ -269,10 +269,10 @@ def test_options_that_cannot_be_right(given: dict[str, Any], message: str) -> No
 
 def test_delta_beside_the_number_of_triples() -> None:
     privacy = Privacy("strict", noise=1.0, delta=1e-3)
-    privacy.check_triples("a", 99)
+    privacy.check_units("a", 99)
     for near in (100, 999):
         with pytest.warns(DataWarning, match=rf"privacy\.delta: δ = 0\.001 is .* of one in the {near} conf"):
-            privacy.check_triples("a", near)
+            privacy.check_units("a", near)
     with pytest.raises(ConfigError, match=r"privacy\.delta: 0\.001 allows publishing one of the 1,000"):
-        privacy.check_triples("a", 1000)
-    Privacy("paper", noise=1.0, delta=1e-3).check_triples("a", 1000)  # which promises nothing
+        privacy.check_units("a", 1000)
+    Privacy("paper", noise=1.0, delta=1e-3).check_units("a", 1000)  # which promises nothing

@@ -22,6 +22,9 @@ PATHS = (
     ("align", "relations"),
     ("align", "secret"),
     ("align", "withhold"),
+    ("account", "folder"),
+    ("persons", "names"),
+    ("persons", "relations"),
 )  #: options that name files, part and key: kept whole in a run's config
 
 

@@ -88,7 +88,7 @@ class Graph:
     """Triples (head, relation, tail) over local ids `0..n-1`; immutable; no triple stands twice.
 
     Ids are dense: every entity and relation occurs in some split. `confidential` marks training
-    triples that only a private trainer may touch.
+    triples that only a private trainer may touch. Names and rows of `persons` stay at the site.
     """
 
     entities: Names
@@ -97,6 +97,7 @@ class Graph:
     valid: Ids = field(default_factory=_none)
     test: Ids = field(default_factory=_none)
     confidential: Mask | None = None  # [m]
+    persons: Mask | None = None  # [n_entities]
 
     def __post_init__(self) -> None:
         for split, triples in self.splits().items():
@@ -106,6 +107,8 @@ class Graph:
                 )
         if self.confidential is not None and self.confidential.shape != (len(self.train),):
             raise DataError(f"confidential: {len(self.confidential)} marks for {len(self.train)} triples")
+        if self.persons is not None and self.persons.shape != (self.n_entities,):
+            raise DataError(f"persons: {len(self.persons)} marks for {self.n_entities} entities")
 
     @property
     def n_entities(self) -> int:
@@ -138,6 +141,8 @@ class Graph:
             state.update(b"%d" % len(triples) + triples.tobytes())
         if self.confidential is not None:
             state.update(self.confidential.tobytes())
+        if self.persons is not None:
+            state.update(b"persons" + self.persons.tobytes())
         return state.hexdigest()
 
     def __repr__(self) -> str:

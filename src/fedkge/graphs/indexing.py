@@ -119,12 +119,10 @@ def graph_from_triples(
         keys[b] = keys[b][~leaked]
         ordered[b] = np.sort(keys[b])
     kept = {split: _distinct(joined[split], keys[i], ordered[i]) for i, split in enumerate(joined)}
-    return Graph(
-        Names(entities, Axis.ENTITY),
-        Names(relations, Axis.RELATION),
-        **{str(split): part.triples for split, part in kept.items()},
-        confidential=kept[Split.TRAIN].confidential,
-    )
+    none = np.empty((0, 3), np.int64)
+    parts = [kept[split].triples if split in kept else none for split in Split]
+    names = Names(entities, Axis.ENTITY), Names(relations, Axis.RELATION)
+    return Graph(*names, parts[0], parts[1], parts[2], kept[Split.TRAIN].confidential)
 
 
 def _checked(rows: Iterable[Sequence[str]], split: Split) -> Iterable[Sequence[str]]:

@@ -25,7 +25,8 @@ def regrouped(graph: Graph, train: Ids, valid: Ids, test: Ids, confidential: Mas
     entity, entities = _dense(graph.entities, [part[:, end] for part in parts for end in (0, 2)])
     relation, relations = _dense(graph.relations, [part[:, 1] for part in parts])
     train, valid, test = (renumbered(part, entity, relation) for part in parts)
-    return Graph(entities, relations, train, valid, test, confidential)
+    persons = _moved(graph.persons, entity, len(entities))
+    return Graph(entities, relations, train, valid, test, confidential, persons)
 
 
 def merged(graph: Graph) -> Graph:
@@ -34,7 +35,7 @@ def merged(graph: Graph) -> Graph:
     if graph.confidential is not None:
         marks = np.zeros(sum(map(len, graph.splits().values())), np.bool_)
         marks[: len(graph.train)] = graph.confidential
-    return Graph(graph.entities, graph.relations, graph.all(), confidential=marks)
+    return Graph(graph.entities, graph.relations, graph.all(), confidential=marks, persons=graph.persons)
 
 
 def in_name_order(graph: Graph) -> Graph:
@@ -42,7 +43,8 @@ def in_name_order(graph: Graph) -> Graph:
     entity, entities = _sorted(graph.entities)
     relation, relations = _sorted(graph.relations)
     train, valid, test = (renumbered(part, entity, relation) for part in graph.splits().values())
-    return Graph(entities, relations, train, valid, test, graph.confidential)
+    persons = _moved(graph.persons, entity, len(entities))
+    return Graph(entities, relations, train, valid, test, graph.confidential, persons)
 
 
 def renumbered(triples: Ids, entity: Ids, relation: Ids) -> Ids:
@@ -55,6 +57,15 @@ def first_positions(ids: Ids, size: int) -> Ids:
     first = np.full(size, -1, np.int64)
     first[ids[::-1]] = np.arange(len(ids))[::-1]  # of repeated indices, the last assignment stays
     return first
+
+
+def _moved(persons: Mask | None, entity: Ids, size: int) -> Mask | None:
+    """The marks of `size` entities, where the entity that had id i has id `entity[i]`, or none (-1)."""
+    if persons is None:
+        return None
+    moved = np.zeros(size, np.bool_)
+    moved[entity[persons & (entity >= 0)]] = True
+    return moved
 
 
 def _sorted(names: Names) -> tuple[Ids, Names]:

@@ -7,7 +7,7 @@ that comes is trusted: shapes, sizes and numbers are checked before they are use
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -55,6 +55,12 @@ class End:
     aligned: Aligned | None = None  #: unset: the two find out
     spend: Callable[[int], bool] = lambda votes: True  #: records votes; false: the budget does not allow them
     release: Callable[[int], None] = lambda rows: None  #: records that rows are sent with noise
+    withheld: Mapping[Axis, Collection[int]] = field(default_factory=dict)  #: rows that never leave
+
+    def named(self, axis: Axis) -> dict[Id, int]:
+        """Id -> own row, of those that the other may learn."""
+        hidden = frozenset(self.withheld.get(axis, ()))
+        return {one: place for place, one in enumerate(self.ids[axis]) if place not in hidden}
 
 
 @dataclass(slots=True)
@@ -144,12 +150,14 @@ def _align(end: End, session: str, calls: bool) -> Hops[Aligned]:
         meet = psi.intersect if end.method.intersect == "psi" else psi_openmined.intersect
         found: dict[Axis, Tensor] = {}
         for axis in axes:
-            places = psi.by_normal_name(one.decode(errors="replace") for one in end.ids[axis])
+            rows = end.named(axis)
+            own_rows = list(rows.values())
+            places = psi.by_normal_name(one.decode(errors="replace") for one in rows)
             salt = f"{session} {axis}".encode()
             common = yield from meet(places, salt, calls, end.method.limit)
-            found[axis] = torch.tensor([places[name] for name in common], dtype=torch.int64)
+            found[axis] = torch.tensor([own_rows[places[name]] for name in common], dtype=torch.int64)
         return found
-    own = {axis: {one: place for place, one in enumerate(end.ids[axis])} for axis in axes}
+    own = {axis: end.named(axis) for axis in axes}
     theirs = yield from _swap(Parcel(announcement({axis: sorted(ids) for axis, ids in own.items()})), calls)
     there = announced(theirs.body, axes)
     if any(len(ids) > end.method.limit for ids in there.values()):
@@ -297,7 +305,8 @@ def _client(
             w = random_orthogonal(own.shape[1] if square else width, own.shape[1], random)
         body = {"rows": own @ w.T}
         if method.virtual and Axis.ENTITY in axes:
-            loan = lent(end.graph, heard.taken[Axis.ENTITY], heard.aligned[Axis.ENTITY], method, random)
+            both = heard.taken[Axis.ENTITY], heard.aligned[Axis.ENTITY]
+            loan = lent(end.graph, *both, method, random, end.withheld.get(Axis.ENTITY, ()))
             made = {Axis.ENTITY: blurred(Axis.ENTITY, loan.entities) @ w.T}
             if _one_fits_both(end, widths):
                 made[Axis.RELATION] = blurred(Axis.RELATION, loan.relations) @ w.T

@@ -7,7 +7,7 @@ then forgets them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -82,12 +82,29 @@ class Loan:
         marks = graph.confidential
         if marks is not None:
             marks = np.concatenate((marks, np.zeros(len(train) - len(graph.train), np.bool_)))
-        return Graph(Names(entities), Names(relations, Axis.RELATION), train, graph.valid, graph.test, marks)
+        persons = graph.persons
+        if persons is not None:
+            persons = np.concatenate((persons, np.zeros(len(self.entities), np.bool_)))
+        return Graph(
+            Names(entities), Names(relations, Axis.RELATION), train, graph.valid, graph.test, marks, persons
+        )
 
 
-def lent(graph: Graph, taken: Tensor, aligned: Tensor, method: FKGE, random: np.random.Generator) -> Loan:
-    """What a client lends: for each aligned entity at most `virtual` of its edges, at random."""
+def lent(
+    graph: Graph,
+    taken: Tensor,
+    aligned: Tensor,
+    method: FKGE,
+    random: np.random.Generator,
+    withheld: Collection[int] = (),
+) -> Loan:
+    """What a client lends: for each aligned entity at most `virtual` of its edges, at random.
+
+    Confidential triples are not lent, nor is a triple of an entity that is `withheld`.
+    """
     train = graph.train if graph.confidential is None else graph.train[~graph.confidential]
+    if withheld:
+        train = train[~np.isin(train[:, ::2], list(withheld)).any(axis=1)]
     place = np.full(graph.n_entities, -1, np.int64)
     place[taken.numpy()] = np.arange(len(taken))
     known = np.zeros(graph.n_entities, np.bool_)

@@ -14,6 +14,7 @@ from torch import Tensor
 from fedkge.evaluation.checks import diverged
 from fedkge.evaluation.classification import classify
 from fedkge.graphs.graph import Axis, Split
+from fedkge.graphs.persons import about_nobody
 from fedkge.methods import Member
 from fedkge.methods.conversation import Heard
 from fedkge.methods.fkge import FKGE
@@ -144,7 +145,8 @@ class Backtracking:
         """What decides on validation: the MRR, or the accuracy of triple classification."""
         if self.method.judge == "accuracy":
             ((_, part),) = self.learner.member.parts.items()
-            valid = replace(part.graph, test=part.graph.valid)
+            asked = about_nobody(part.graph, Split.VALID)
+            valid = replace(part.graph, valid=asked, test=asked)
             return classify(self.tables, valid, seed=self.terms.seed, site=self.learner.name).accuracy
         found = self.learner.measure(self.tables, Split.VALID, openly=True)
         return next(iter(found.values()))[self.terms.evaluate.sides]["mrr"]

@@ -204,6 +204,7 @@ class PeerNode(Node):
             self.aligned.get(partner),
             self._spend,
             self._release,
+            self.identity.withheld,
         )
         calls = talk.split("/")[0] == self.id
         self.chat = Chat(talk, partner, converse(end, calls))

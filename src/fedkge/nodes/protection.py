@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from fedkge.errors import ConfigError
-from fedkge.graphs.graph import Graph
+from fedkge.errors import ConfigError, DataWarning
+from fedkge.graphs.graph import Graph, Split
+from fedkge.graphs.persons import Limited, about_nobody, limited, owners
 from fedkge.nodes.ledgers import open_ledger
 from fedkge.nodes.terms import Terms
 from fedkge.privacy import Privacy, Spending
@@ -26,12 +29,17 @@ def protection(terms: Terms, site: str, graph: Graph, home: Path) -> Protection 
     privacy = terms.privacy
     if not privacy.noisy or not (marks := marked(graph, privacy)).any():
         return None
-    triples = int(marks.sum())
-    privacy.check_triples(site, triples)
-    cadence = Cadence.of(terms.trainer, privacy, triples)
+    owner, persons = None, 0
+    if privacy.by_person:
+        raise ConfigError("privacy.unit: no step trains on persons yet; expected 'triple'")  # PERSON-STEP
+        assert graph.persons is not None, "no unit of persons without persons"
+        owner, persons = owners(graph), int(graph.persons.sum())
+    units = persons or int(marks.sum())
+    privacy.check_units(site, units)
+    cadence = Cadence.of(terms.trainer, privacy, units)
     noise = _multiplier(privacy, cadence.rate, terms.rounds * terms.trainer.epochs * cadence.steps)
-    spending = Spending(open_ledger(home), site, privacy.budget, triples)
-    return Protection(privacy, marks, noise, cadence, new_secret(site), spending)
+    spending = Spending(open_ledger(home), site, privacy.budget, units)
+    return Protection(privacy, marks, noise, cadence, new_secret(site), spending, owner, persons)
 
 
 def new_secret(site: str) -> Secret:
@@ -45,9 +53,19 @@ def _multiplier(privacy: Privacy, rate: float, steps: int) -> float:
     return privacy.multiplier(rate, steps)
 
 
-def trained_on(terms: Terms, site: str, graph: Graph) -> Graph:
-    """What may be trained on: all, unless the mode leaves confidential triples out."""
-    if terms.privacy.mode != "u-only":
+def trained_on(terms: Terms, site: str, graph: Graph, key: Callable[[], bytes]) -> Graph:
+    """What may be trained on: all, unless the mode leaves confidential triples out.
+
+    Where persons are protected, only triples about exactly one of them, and of these not too many; the site's
+    `key` decides which.
+    """
+    privacy = terms.privacy
+    if privacy.strict and privacy.by_person and marked(graph, privacy).any():
+        assert privacy.per_person is not None
+        kept = limited(graph, privacy.per_person, key())
+        _tell_left_out(site, kept)
+        return kept.graph
+    if privacy.mode != "u-only":
         return graph
     left = unmarked(graph, terms.privacy)
     if not len(left.train):
@@ -58,6 +76,19 @@ def trained_on(terms: Terms, site: str, graph: Graph) -> Graph:
     return left
 
 
+def _tell_left_out(site: str, kept: Limited) -> None:
+    """Only the site sees warnings."""
+    why = {
+        "about two persons": kept.several,
+        "about nobody": kept.nobody,
+        "beyond privacy.per_person": kept.beyond,
+    }
+    if said := ", ".join(f"{count:,} {reason}" for reason, count in why.items() if count):
+        warnings.warn(
+            f"site {site!r}: confidential triples that are not trained on: {said}", DataWarning, stacklevel=3
+        )
+
+
 def check_validation(terms: Terms, site: str, graph: Graph) -> None:
     """Validation triples cannot be marked; those of relations that none has in the open are so too."""
     if not (terms.privacy.strict or terms.privacy.mode == "u-only"):
@@ -65,7 +96,8 @@ def check_validation(terms: Terms, site: str, graph: Graph) -> None:
     if terms.evaluate.every >= terms.rounds:  # one validation, at the end, that chooses nothing
         return
     marks = marked(graph, terms.privacy)
-    found = graph.valid[~np.isin(graph.valid[:, 1], graph.train[~marks, 1])]
+    valid = about_nobody(graph, Split.VALID)  # what is said about persons is not asked about
+    found = valid[~np.isin(valid[:, 1], graph.train[~marks, 1])]
     if len(found) and marks.any():
         first = graph.relations[int(found[0, 1])]
         raise ConfigError(

@@ -23,6 +23,7 @@ from fedkge.exchange.rows import HUB, Message, Update, named, renumbered, under,
 from fedkge.exchange.select import History
 from fedkge.exchange.wire import encode
 from fedkge.graphs.graph import Axis, Ids, Split
+from fedkge.graphs.persons import about_nobody
 from fedkge.models import Tables
 from fedkge.nodes.base import Node, Setting
 from fedkge.nodes.identity import Identity
@@ -96,7 +97,8 @@ class SiteNode(Node):
         """Announce the ids of all rows that may be shared, and how many validation questions there are."""
         ids = {axis: [self.identity.ids[axis][i] for i in rows] for axis, rows in self.announced.items()}
         sides = 2 if self.terms.evaluate.sides == "both" else 1
-        queries = {site: sides * len(part.graph.valid) for site, part in self.learner.member.parts.items()}
+        asked = {s: about_nobody(p.graph, Split.VALID) for s, p in self.learner.member.parts.items()}
+        queries = {site: sides * len(triples) for site, triples in asked.items()}
         said = {"version": self.version, "queries": queries, **self._allows()}
         return [*super().open(), self.message(HUB, "join", 0, announcement(ids), **said)]
 

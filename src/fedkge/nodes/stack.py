@@ -16,6 +16,7 @@ from torch import Tensor
 from fedkge.evaluation import Known, Ranks, metrics_by_side, rank
 from fedkge.exchange.announce import Id
 from fedkge.graphs.graph import Axis, Ids, Split
+from fedkge.graphs.persons import about_nobody
 from fedkge.methods import Member, Shared, Site
 from fedkge.models import Tables
 from fedkge.nodes.terms import Terms
@@ -206,12 +207,13 @@ class Stack:
         return sum(len(self.members[n].graph.train) for n in names) * trainer.epochs * trainer.visits
 
     def ranks(self, name: str, tables: Tables, split: Split, openly: bool = False) -> dict[str, Ranks]:
-        """By whose triples they are; `openly`: as if confidential triples were not known."""
+        """By whose triples they are; `openly`: not of persons, as if confidential triples were unknown."""
         known = self.known_openly if openly else self.known
-        return {
-            site: rank(part.of(tables), part.graph.split(split), known[site], site=site)
-            for site, part in self.members[name].parts.items()
-        }
+        found = {}
+        for site, part in self.members[name].parts.items():
+            triples = about_nobody(part.graph, split) if openly else part.graph.split(split)
+            found[site] = rank(part.of(tables), triples, known[site], site=site)
+        return found
 
     # What lasts
 

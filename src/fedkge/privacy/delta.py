@@ -13,20 +13,25 @@ def check_delta(delta: float) -> None:
         raise ConfigError(f"delta: expected above 0 and below 1, got {delta}")
 
 
-def check_share(delta: float, site: str, triples: int) -> None:
-    """An error unless δ < 1 / triples, which is the δ of publishing one of them, drawn at random."""
-    if delta * triples >= 1:
+def units(unit: str) -> str:
+    """What a site has many of, in words."""
+    return {"triple": "confidential triples", "person": "persons", "row": "rows"}[unit]
+
+
+def check_share(delta: float, site: str, count: int, what: str = "confidential triples") -> None:
+    """An error unless δ < 1 / count, which is the δ of publishing one of them, drawn at random."""
+    if delta * count >= 1:
         raise ConfigError(
-            f"delta: {delta:g} allows publishing one of the {triples:,} confidential triples of site "
-            f"{site!r}, drawn at random; expected well below {1 / triples:.1g}"
+            f"delta: {delta:g} allows publishing one of the {count:,} {what} of site {site!r}, drawn at "
+            f"random; expected well below {1 / count:.1g}"
         )
 
 
-def caution(delta: float, site: str, triples: int) -> str | None:
+def caution(delta: float, site: str, count: int, what: str = "confidential triples") -> str | None:
     """What to say of a δ that is allowed and near to what is not."""
-    if delta * triples < NEAR:
+    if delta * count < NEAR:
         return None
     return (
-        f"δ = {delta:g} is {delta * triples:.2g} of one in the {triples:,} confidential triples of "
-        f"{site}: publishing one of them, drawn at random, has δ = {1 / triples:.2g}; take far less"
+        f"δ = {delta:g} is {delta * count:.2g} of one in the {count:,} {what} of {site}: publishing one of "
+        f"them, drawn at random, has δ = {1 / count:.2g}; take far less"
     )

@@ -10,10 +10,11 @@ from typing import Literal
 from fedkge.errors import ConfigError, DataWarning
 from fedkge.privacy.accountants import ACCOUNTANTS, Accountant
 from fedkge.privacy.budget import Budget
-from fedkge.privacy.delta import caution, check_delta, check_share
+from fedkge.privacy.delta import caution, check_delta, check_share, units
 from fedkge.privacy.releases import Gaussian, Poisson, Release, Shuffled, TouchedRows
 
 CLIP, PERCENTILE = 1.0, 20.0
+PER_PERSON = 32
 LEAST = 0.01  #: noise multiplier; accountants cannot count far less
 SHORTEST = 1e-9  #: clip: squares of shorter norms leave the range of float32
 
@@ -28,17 +29,20 @@ class Privacy:
     """
 
     mode: Literal["off", "strict", "paper", "fulldp", "u-only"] = "off"  #: off: no triple is protected
+    unit: Literal["triple", "entity"] = "triple"  #: what is protected; entity: all that is said of one person
     epsilon: float | None = None  #: budget; without `noise` it also decides the noise
     delta: float | None = None  #: at which ε is meant; well below 1 / confidential triples
     noise: float | None = None  #: noise multiplier; unset: the least that keeps the plan within epsilon
     clip: float | None = None  #: norm to which a triple's gradient is cut; unset: 1, or the percentile
     percentile: float | None = None  #: paper: clip at this percentile of private gradient norms; unset: 20
     accountant: str | None = None  #: pld, rdp or rdp-paper; unset: pld, by the paper's rules rdp-paper
-    batch_size: int | None = None  #: confidential triples of a step, in the mean; unset: as the trainer's
+    batch_size: int | None = None  #: triples of a step, or persons, in the mean; unset: as the trainer's
+    per_person: int | None = None  #: unit entity: triples of a person that are trained on, at most; unset: 32
     lr: float | None = None  #: of confidential steps, whose optimizer is their own; unset: the trainer's
     rules: Literal["strict", "paper"] | None = None  #: of fulldp; unset: strict. Other modes have their own
 
     def __post_init__(self) -> None:
+        self._check_unit()
         if self.mode in ("off", "u-only"):
             self._check_unused()
             return
@@ -51,8 +55,16 @@ class Privacy:
         except ConfigError as error:
             raise ConfigError(f"accountant: {error}; expected rdp-paper") from None
 
+    def _check_unit(self) -> None:
+        if self.by_person and self.mode not in ("strict", "u-only"):
+            raise ConfigError(f"unit: 'entity' goes with mode 'strict' or 'u-only', not with {self.mode!r}")
+        if self.per_person is not None and not self.by_person:
+            raise ConfigError("per_person: of no use unless unit is 'entity'")
+        if self.per_person is not None and self.per_person < 1:
+            raise ConfigError(f"per_person: expected at least 1, got {self.per_person}")
+
     def _check_unused(self) -> None:
-        for name in (field.name for field in fields(self) if field.name != "mode"):
+        for name in (field.name for field in fields(self) if field.name not in ("mode", "unit")):
             if getattr(self, name) is not None:
                 raise ConfigError(f"{name}: of no use in mode {self.mode!r}, which adds no noise")
 
@@ -99,10 +111,22 @@ class Privacy:
                 chosen["percentile"] = PERCENTILE
         elif self.clip is None:
             chosen["clip"] = CLIP
+        if self.by_person and self.per_person is None:
+            chosen["per_person"] = PER_PERSON
         if self.accountant is None:
             chosen["accountant"] = "rdp-paper" if self._rules() == "paper" else "pld"
         for name, value in chosen.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def by_person(self) -> bool:
+        """Whether everything said about one person is protected together."""
+        return self.unit == "entity"
+
+    @property
+    def released(self) -> Literal["triple", "person"]:
+        """The unit that a ledger has."""
+        return "person" if self.by_person else "triple"
 
     @property
     def noisy(self) -> bool:
@@ -115,10 +139,10 @@ class Privacy:
         return self.noisy and self.rules == "strict"
 
     def release(self, noise: float, rate: float, count: int) -> Release:
-        """`count` steps on batches of `rate` of the confidential triples, as this mode makes them."""
+        """`count` steps on batches of `rate` of the triples, or persons, as this mode makes them."""
         if self.rules == "paper":
             return Release(TouchedRows(noise, self.percentile), Shuffled(rate), count)
-        return Release(Gaussian(noise), Poisson(rate), count)
+        return Release(Gaussian(noise), Poisson(rate), count, unit=self.released)
 
     @property
     def counted_by(self) -> Accountant:
@@ -138,13 +162,14 @@ class Privacy:
         assert self.budget is not None, "without noise there is a target"
         return self.budget.noise(lambda noise: [self.release(noise, rate, steps)])
 
-    def check_triples(self, site: str, confidential: int) -> None:
-        """δ allows publishing that share of the triples: strict mode wants it far below one of them."""
+    def check_units(self, site: str, count: int) -> None:
+        """δ allows publishing that share of the triples, or persons: strict mode wants it far below one."""
         if not self.strict or self.delta is None:
             return
+        what = units(self.released)
         try:
-            check_share(self.delta, site, confidential)
+            check_share(self.delta, site, count, what)
         except ConfigError as error:
             raise ConfigError(f"privacy.{error}") from None
-        if warning := caution(self.delta, site, confidential):
+        if warning := caution(self.delta, site, count, what):
             warnings.warn(f"privacy.delta: {warning}", DataWarning, stacklevel=2)

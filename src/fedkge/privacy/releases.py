@@ -125,7 +125,9 @@ class Release:
     purpose: Literal["training", "upload", "votes", "rows"] = (
         "training"  #: a gradient step, numbers sent beside the rows, teachers' votes, or rows sent to a peer
     )
-    unit: Literal["triple", "row"] = "triple"  #: what is protected: one confidential triple, or one row
+    unit: Literal["triple", "person", "row"] = (
+        "triple"  #: what is protected: one confidential triple, all that is said about one person, or one row
+    )
     neighbours: Literal["zero-out-one", "replace-one"] = "zero-out-one"  #: graphs, or tables, that look alike
 
     def __post_init__(self) -> None:

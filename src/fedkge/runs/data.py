@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fedkge.errors import ConfigError, DataError, DataWarning
 from fedkge.exchange.announce import LONGEST_ID, identify
@@ -16,6 +19,7 @@ from fedkge.graphs.unify import Unified, unify
 from fedkge.methods import Member
 from fedkge.nodes.identity import Identity
 from fedkge.nodes.protection import check_validation, trained_on
+from fedkge.runs.account import account_of, person_key
 from fedkge.runs.experiment import Align, Data, Experiment, Marks
 from fedkge.training.confidential import marked
 
@@ -34,8 +38,8 @@ class Sources:
 
     @classmethod
     def of(cls, experiment: Experiment, federation: Federation) -> Sources:
-        """Of graphs at hand: marked and numbered as the experiment says, and checked."""
-        named = numbered(experiment, federation)
+        """Of graphs at hand: persons named, and numbered as the experiment says, and checked."""
+        named = numbered(experiment, experiment.persons.of(federation, experiment.privacy.by_person))
         check_federation(named)
         return cls(named, aligned(experiment.align, named))
 
@@ -44,12 +48,14 @@ class Sources:
         members = experiment.method.members(self.federation)
         check_marks(experiment, {name: member.graph for name, member in members.items()})
         for member in members.values():
+            _check_apart(experiment, member)
             for site, part in member.parts.items():
                 check_validation(experiment, site, part.graph)
-        return {
-            name: replace(member, graph=trained_on(experiment, name, member.graph))
-            for name, member in members.items()
-        }
+        found = {}
+        for name, member in members.items():
+            key = partial(person_key, account_of(experiment, name))
+            found[name] = replace(member, graph=trained_on(experiment, name, member.graph, key))
+        return found
 
     def identity(self, experiment: Experiment, member: Member) -> Identity:
         """What a member's rows are announced as, and called when they are saved."""
@@ -70,8 +76,13 @@ class Sources:
         return found
 
     def _withheld(self, experiment: Experiment, site: str) -> set[int]:
-        """The entities of a site that it does not announce."""
-        if experiment.align.withhold is None or not experiment.method.shares:
+        """The entities of a site that it does not announce: its persons, and those that a file names."""
+        persons = self.named[site].persons
+        found = set() if persons is None else set(np.flatnonzero(persons).tolist())
+        return found | self._listed(experiment, site)
+
+    def _listed(self, experiment: Experiment, site: str) -> set[int]:
+        if experiment.align.withhold is None or not (experiment.method.shares or experiment.method.hubless):
             return set()
         from fedkge.graphs.marks import read_names
 
@@ -100,7 +111,8 @@ class Loader:
             *read,
             marks,
             seed if marks.share is not None else None,
-            experiment.privacy.mode,
+            (experiment.privacy.mode, experiment.privacy.unit),
+            experiment.persons,
             experiment.align,
         )
         if known not in self._sources:
@@ -214,6 +226,15 @@ def _check_splits(site: str, graph: Graph) -> None:
                 f"site {site!r} has no {split} triples; name a ratio, as in data.ratio = '8:1:1', "
                 "or split the data with `fedkge data split`"
             )
+
+
+def _check_apart(experiment: Experiment, member: Member) -> None:
+    """A method that pools the sites' graphs would take persons out of their site."""
+    if len(member.parts) > 1 and experiment.persons.named:
+        raise ConfigError(
+            "method: it pools the graphs of all sites, and names and rows of persons never leave theirs; "
+            "expected another method, or no persons"
+        )
 
 
 def check_marks(experiment: Experiment, graphs: Federation) -> None:

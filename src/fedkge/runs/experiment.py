@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import Literal
 
 from fedkge.errors import ConfigError
+from fedkge.graphs.graph import Federation
 from fedkge.nodes.terms import DEFAULTS, PARTS, Evaluate, Participation, Terms
+from fedkge.privacy import Privacy
 
 __all__ = [
     "DEFAULTS",
     "PARTS",
+    "Account",
     "Align",
     "Data",
     "Evaluate",
     "Experiment",
     "Marks",
     "Participation",
+    "Persons",
     "Runtime",
 ]
 
@@ -50,6 +54,39 @@ class Marks:
 
 
 @dataclass(frozen=True)
+class Persons:
+    """Which entities are persons: their names and rows never leave a site. These add up."""
+
+    prefixes: tuple[str, ...] = ()  #: entities whose names begin with one of these
+    names: Path | None = None  #: a file with an entity per line
+    relations: Path | None = None  #: a file with a relation per line: the heads of their triples
+
+    @property
+    def named(self) -> bool:
+        """Whether any are."""
+        return bool(self.prefixes or self.names or self.relations)
+
+    def of(self, federation: Federation, everything: bool) -> Federation:
+        """The same graphs, which know their persons; `everything` said about one is confidential."""
+        from fedkge.graphs.marks import read_names
+        from fedkge.graphs.persons import about_persons, name_persons
+
+        if not self.named:
+            return federation
+        listed, said = (() if path is None else read_names(path) for path in (self.names, self.relations))
+        found = name_persons(federation, self.prefixes, listed, said)
+        return {site: about_persons(graph) for site, graph in found.items()} if everything else found
+
+    def check(self, privacy: Privacy) -> None:
+        """An error where persons are to be protected and none is named."""
+        if privacy.by_person and not self.named:
+            raise ConfigError(
+                "privacy.unit: 'entity' protects persons, and none is named; say who they are, as in "
+                "persons = { prefixes = ['patient/'] }, or by persons.names or persons.relations"
+            )
+
+
+@dataclass(frozen=True)
 class Align:
     """Who is the same at different sites."""
 
@@ -58,6 +95,13 @@ class Align:
     relations: Path | None = None  #: the same for relations; in RDF also owl:equivalentProperty
     secret: Path | None = None  #: a file that the sites share: the hub is told pseudonyms; unset: names
     withhold: Path | None = None  #: a file with an entity per line that no site announces
+
+
+@dataclass(frozen=True)
+class Account:
+    """Where sites keep what outlives their runs."""
+
+    folder: Path | None = None  #: has one per site; unset: .fedkge beside the data, else the user's own
 
 
 @dataclass(frozen=True)
@@ -80,10 +124,13 @@ class Experiment(Terms):
     start: Path | None = None  #: a finished run whose tables sites begin with, found by name, not at random
     align: Align = field(default_factory=Align)
     marks: Marks = field(default_factory=Marks)
+    persons: Persons = field(default_factory=Persons)
+    account: Account = field(default_factory=Account)
     runtime: Runtime = field(default_factory=Runtime)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.persons.check(self.privacy)
         if self.start is not None and self.privacy.mode != "off":
             raise ConfigError(
                 f"start: with privacy.mode {self.privacy.mode!r} the tables of another run cannot be gone on "

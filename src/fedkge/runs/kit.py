@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from fedkge.nodes.site import SiteNode
 from fedkge.nodes.stack import First, Stack
 from fedkge.nodes.store import Store, packed, unpacked, write_whole
 from fedkge.nodes.terms import Terms
+from fedkge.runs.account import person_key
 
 NODE, KIT = "node.json", "kit.checkpoint"
 
@@ -43,15 +45,18 @@ def pack_site(
     member: Member,
     first: First | None,
     device: torch.device,
+    account: Path,
 ) -> None:
-    """A site's: the terms, its graph with its ids, and what it begins with."""
-    _write(home, terms, {"run": run, "id": name, "device": str(device)})
+    """A site's: the terms, its graph with its ids, what it begins with, and where its own ledger is."""
+    _write(home, terms, {"run": run, "id": name, "device": str(device), "account": str(account.resolve())})
     if (home / KIT).exists():
         return
     graph = member.parts[name].graph
     tensors = {str(split): torch.from_numpy(triples) for split, triples in graph.splits().items()}
     if graph.confidential is not None:
         tensors["confidential"] = torch.from_numpy(graph.confidential)
+    if graph.persons is not None:
+        tensors["persons"] = torch.from_numpy(graph.persons)
     for axis, (at, rows) in (first or {}).items():
         tensors |= {f"first.{axis}.at": at, f"first.{axis}.rows": rows.contiguous()}
     own = identity.named[name]
@@ -81,26 +86,32 @@ def unpack(home: Path, tell: Callable[[str, Event], None]) -> Node:
     if about["id"] == HUB:
         node: Node = HubNode(terms, about["sites"], setting, about["first"], device=device)
     else:
-        node = _site(home, terms, about["id"], setting, device)
+        node = _site(home, terms, about["id"], setting, device, Path(about["account"]))
     node.resume()
     if isinstance(node, SiteNode):
         node.check_budget()
     return node
 
 
-def _site(home: Path, terms: Terms, name: str, setting: Setting, device: torch.device) -> SiteNode:
+def _site(
+    home: Path, terms: Terms, name: str, setting: Setting, device: torch.device, account: Path
+) -> SiteNode:
     try:
         tensors, plain = unpacked((home / KIT).read_bytes())
     except (OSError, ValueError) as error:
         raise DataError(f"{home / KIT}: {error}") from None
     train, valid, test = (tensors[split].numpy() for split in ("train", "valid", "test"))
-    marks = tensors["confidential"].numpy().astype(np.bool_) if "confidential" in tensors else None
+    marks, persons = (
+        tensors[mark].numpy().astype(np.bool_) if mark in tensors else None
+        for mark in ("confidential", "persons")
+    )
     named, called = (
-        Graph(Names(entities), Names(relations, Axis.RELATION), train, valid, test, marks)
+        Graph(Names(entities), Names(relations, Axis.RELATION), train, valid, test, marks, persons)
         for entities, relations in (plain["names"], plain["called"])
     )
     check_validation(terms, name, called)
-    member = Member(trained_on(terms, name, called), {name: Part(called)})
+    key = partial(person_key, account)
+    member = Member(trained_on(terms, name, called, key), {name: Part(called)})
     ids = {Axis(axis): [bytes.fromhex(one) for one in own] for axis, own in plain["ids"].items()}
     withheld = {Axis(axis): rows for axis, rows in plain["withheld"].items()}
     stack = Stack(

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import Self
 
+import numpy as np
 import torch
 
 from fedkge.config import read_toml
-from fedkge.errors import ConfigError, DataError
+from fedkge.errors import ConfigError
 from fedkge.exchange.announce import identify
 from fedkge.graphs.graph import Axis, Graph
 from fedkge.methods import Member
@@ -26,7 +27,9 @@ from fedkge.nodes.making import peer_node
 from fedkge.nodes.peer import PeerNode
 from fedkge.nodes.protection import trained_on
 from fedkge.nodes.terms import Terms
+from fedkge.privacy.keyfile import key_in
 from fedkge.runs.data import checked_secret
+from fedkge.runs.experiment import Persons
 from fedkge.training.secret import BYTES, Secret
 
 SECRET = "secret.key"  #: what a peer draws its matrices and its noise from
@@ -55,11 +58,13 @@ class PeerFile(Terms):
     secret: Path | None = None  #: a file that all peers share: ids are pseudonyms; with `intersect = "ids"`
     timeout: float = 120.0  #: seconds that an answer is waited for
     nap: float = 5.0  #: seconds that a peer sleeps before it looks around again
+    persons: Persons = field(default_factory=Persons)  #: as in an experiment
     absence: float = 600.0  #: seconds of silence after which nobody waits for a peer any more
     most: int = 64  #: megabytes of a message; larger ones are refused
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.persons.check(self.privacy)
         if not isinstance(self.method, FKGE):
             raise ConfigError("method.name: only fkge works without a hub; expected fkge")
         if self.method.intersect == "ids" and self.secret is None:
@@ -85,20 +90,16 @@ class PeerFile(Terms):
         """The same with paths below a folder."""
         own = {n: folder / getattr(self, n) for n in ("graph", "folder", "key", "certificate")}
         peers = {n: replace(one, certificate=folder / one.certificate) for n, one in self.peers.items()}
-        return replace(self, **own, peers=peers, secret=None if self.secret is None else folder / self.secret)
+        listed = {n: getattr(self.persons, n) for n in ("names", "relations")}
+        found = {n: folder / path for n, path in listed.items() if path is not None}
+        persons = replace(self.persons, **found)
+        secret = None if self.secret is None else folder / self.secret
+        return replace(self, **own, peers=peers, persons=persons, secret=secret)
 
 
 def own_secret(folder: Path) -> bytes:
     """A peer's secret, made when it first starts; only its owner may read it."""
-    path = folder / SECRET
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(os.urandom(BYTES))
-    content = path.read_bytes()
-    if len(content) != BYTES:
-        raise DataError(f"{path}: {len(content)} bytes, expected {BYTES}; restore the file")
-    return content
+    return key_in(folder / SECRET)
 
 
 def peer_keys(folder: Path) -> Keys:
@@ -127,13 +128,17 @@ def peer_of(
     lasting: bool = True,
 ) -> PeerNode:
     """The peer of a file, as it begins; one that is not `lasting` writes nothing, as in a replay."""
-    graph = read_own_graph(file.graph)
-    member = Member(trained_on(file, file.name, graph), {file.name: Part(graph)})
+    found = file.persons.of({file.name: read_own_graph(file.graph)}, file.privacy.by_person)
+    graph = found[file.name]
+    member = Member(
+        trained_on(file, file.name, graph, partial(own_secret, file.folder)), {file.name: Part(graph)}
+    )
     secret = None if file.secret is None else checked_secret(file.secret)
     names = {Axis.ENTITY: graph.entities, Axis.RELATION: graph.relations}
     ids = {axis: identify(own, axis, secret) for axis, own in names.items()}
     setting = Setting(file.federation, file.folder if lasting else None, often=lasting, tell=tell)
-    identity = Identity(ids, {file.name: graph})
+    persons = () if graph.persons is None else np.flatnonzero(graph.persons).tolist()
+    identity = Identity(ids, {file.name: graph}, {Axis.ENTITY: persons} if persons else {})
     others = [file.name, *file.peers]
     keys = peer_keys(file.folder)
     return peer_node(file.name, file, member, identity, others, keys, setting, device, nonce=nonce)

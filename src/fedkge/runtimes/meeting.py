@@ -15,6 +15,8 @@ from fedkge.exchange.codec import Float32
 from fedkge.exchange.rows import Message
 from fedkge.exchange.tally import Tally, total
 from fedkge.exchange.wire import length
+from fedkge.graphs.graph import Split
+from fedkge.graphs.persons import about_nobody
 from fedkge.methods.conversation import Keys
 from fedkge.nodes.base import Event, Setting
 from fedkge.nodes.clock import Clock
@@ -122,7 +124,7 @@ class Meeting:
         if len(self.members) < 2:
             raise ConfigError("method: fkge needs at least two sites, which talk to each other")
         self.clock, self.folder = Clock(), folder
-        weights = {name: len(member.graph.valid) for name, member in self.members.items()}
+        weights = {n: len(about_nobody(m.graph, Split.VALID)) for n, m in self.members.items()}
         self.record = MeetingRecord(
             folder.journal,
             experiment.rounds,

@@ -26,6 +26,7 @@ from fedkge.exchange.wire import decode, encode
 from fedkge.nodes.clock import Clock
 from fedkge.nodes.ledgers import check_begun
 from fedkge.nodes.store import Store
+from fedkge.runs.account import account_of
 from fedkge.runs.data import Sources
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
@@ -173,6 +174,7 @@ class Processes(Carrier):
                 member,
                 first,
                 devices[number % len(devices)],
+                account_of(experiment, name),
             )
         self.round = rounds[-1] if rounds else 0
         if rounds:

@@ -76,4 +76,5 @@ def _end(peer: PeerNode, talk: str) -> End:
         peer.identity.ids,
         peer.keys,
         peer.nonce(talk),
+        withheld=peer.identity.withheld,
     )

@@ -50,6 +50,8 @@ class Protection:
     cadence: Cadence
     secret: Secret
     spending: Spending
+    owner: Ids | None = None  # int64 [m]: whom a confidential triple is about, -1 for others; None: by triple
+    persons: int = 0  #: that the site has, with triples or without
 
     def observed(self, triples: Tensor) -> Tensor:
         """The triples [n, 3] that a model may read numbers off, which then get no noise."""

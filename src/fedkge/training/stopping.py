@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, isnan
 from typing import Literal
 
 from fedkge.errors import ConfigError
@@ -41,8 +41,9 @@ class Stopping:
         better = {name for name, other in found.items() if other > self.beside.get(name, -inf)}
         self.beside |= {name: found[name] for name in better}
         self.beside_at |= dict.fromkeys(better, at)
-        if value > self.best:
-            self.best, self.best_at = value, at
+        unjudged = isnan(value) and self.best == -inf  # nobody has a question: the latest is kept
+        if value > self.best or unjudged:
+            self.best, self.best_at = -inf if unjudged else value, at
             better.add(OWN)
         worse = self.rule == "patience" or value < self.last
         self.bad = self.bad + 1 if worse and not better and not gained else 0

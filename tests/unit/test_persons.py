@@ -1,0 +1,311 @@
+"""Persons: who they are, whose a triple is, what is trained on; by no method does anything of them leave."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedkge.config import to_toml
+from fedkge.errors import ConfigError, DataError, DataWarning
+from fedkge.exchange.rows import Message
+from fedkge.exchange.wire import encode
+from fedkge.graphs.graph import Axis, Graph
+from fedkge.graphs.indexing import graph_from_names
+from fedkge.graphs.persons import about_nobody, about_persons, belongs, limited, name_persons, owners
+from fedkge.graphs.subgraph import in_name_order, merged, subgraph
+from fedkge.methods import METHODS
+from fedkge.methods.fkge import FKGE
+from fedkge.methods.lending import lent
+from fedkge.privacy import Privacy
+from fedkge.runs.data import Sources
+from fedkge.runs.experiment import Experiment
+from fedkge.runs.folder import RunFolder
+from fedkge.runtimes.meeting import Meeting
+from small_federations import experiment, federated, small_federation
+
+pytest.importorskip("numba")
+
+KEY = bytes(range(32))
+SITES = small_federation(relations_in_common=True)
+PERSONS = {"prefixes": ["e12", "e13", "e14", "e3"]}  # e10 to e19 are at all three sites, e30 to e39 at one
+
+
+def clinic() -> Graph:
+    """Two patients, one of whom knows the other, and a drug of a class."""
+    train = [
+        ("patient/1", "takes", "drug"),
+        ("patient/1", "has", "gout"),
+        ("patient/2", "takes", "drug"),
+        ("patient/1", "knows", "patient/2"),
+        ("nurse", "treats", "patient/2"),
+        ("patient/2", "knows", "patient/2"),
+        ("drug", "of", "class"),
+    ]
+    return graph_from_names(train, [("patient/2", "has", "gout")], [("drug", "of", "gout")])
+
+
+def named(graph: Graph, **who: Any) -> Graph:
+    return name_persons({"a": graph}, **who)["a"]
+
+
+def called(graph: Graph) -> set[str]:
+    assert graph.persons is not None
+    return {graph.entities[i] for i in np.flatnonzero(graph.persons).tolist()}
+
+
+def test_persons_are_named_by_prefix_list_or_relation() -> None:
+    assert called(named(clinic(), prefixes=["patient/"])) == {"patient/1", "patient/2"}
+    assert called(named(clinic(), names=["nurse", "patient/2"])) == {"nurse", "patient/2"}
+    assert called(named(clinic(), relations=["takes"])) == {"patient/1", "patient/2"}
+    assert called(named(clinic(), names=["nurse"], relations=["has"])) == {"nurse", "patient/1", "patient/2"}
+
+
+@pytest.mark.parametrize(
+    ("who", "said"),
+    [
+        ({"prefixes": ["patent/"]}, "no entity of any site begins with 'patent/'"),
+        ({"prefixes": [""]}, "no entity of any site begins with ''"),
+        ({"names": ["patient/3"]}, "no entity is named 'patient/3'; did you mean 'patient/"),
+        ({"relations": ["take"]}, "no relation is named 'take'; did you mean 'takes'"),
+        ({}, "no entity of any site is a person"),
+        ({"names": list(clinic().entities)}, "all 6 entities of site 'a' are persons"),
+    ],
+)
+def test_nonsense_about_persons_is_refused(who: dict[str, Any], said: str) -> None:
+    with pytest.raises(DataError) as error:
+        named(clinic(), **who)
+    assert said in str(error.value)
+
+
+def test_a_triple_belongs_to_its_one_person_and_one_about_two_to_nobody() -> None:
+    graph = named(clinic(), prefixes=["patient/"])
+    one, two = graph.entities.id("patient/1"), graph.entities.id("patient/2")
+    assert belongs(graph, graph.train).tolist() == [one, one, two, -2, two, two, -1]
+    number = {one: int(one > two), two: int(two > one)}
+    assert owners(graph).tolist() == [number[one], number[one], number[two], -1, number[two], number[two], -1]
+    assert about_persons(graph).confidential.tolist() == [True] * 6 + [False]  # type: ignore[union-attr]
+    assert len(about_nobody(graph, "valid")) == 0
+    assert len(about_nobody(graph, "test")) == 1
+
+
+def test_renumbering_keeps_who_is_a_person() -> None:
+    graph = named(clinic(), prefixes=["patient/"])
+    for other in (in_name_order(graph), merged(graph), subgraph(graph, *(slice(None),) * 3)):  # type: ignore[arg-type]
+        assert called(other) == called(graph)
+    assert graph.digest() != clinic().digest()
+
+
+def many(count: int = 9) -> Graph:
+    train = [(f"p{i}", "r", f"x{k}") for i in range(4) for k in range(count if i else 2)]
+    train += [("x0", "r", "x1"), ("p0", "r", "p1"), ("x2", "r", "x3")]
+    graph = about_persons(named(graph_from_names(train), prefixes=["p"]))
+    marks = graph.confidential.copy()  # type: ignore[union-attr]
+    marks[-1] = True  # marked, and about nobody
+    return replace(graph, confidential=marks)
+
+
+def test_a_person_has_at_most_k_triples_and_every_confidential_one_is_about_one_person() -> None:
+    kept = limited(many(), 5, KEY)
+    owner, marks = owners(kept.graph), kept.graph.confidential
+    assert marks is not None
+    assert ((owner >= 0) == marks).all(), "what mech's step relies on"
+    assert sorted(Counter(owner[marks].tolist()).values()) == [2, 5, 5, 5]
+    assert (kept.several, kept.nobody, kept.beyond) == (1, 1, 12)
+    assert len(kept.graph.train) == 17 + 1
+
+
+def test_which_triples_a_person_keeps_depends_on_the_key_and_on_nobody_else() -> None:
+    def of(graph: Graph, key: bytes) -> dict[str, set[str]]:
+        train, names = limited(graph, 5, key).graph.train.tolist(), graph.entities
+        return {p: {names[t] for h, _, t in train if names[h] == p} for p in ("p1", "p2", "p3")}
+
+    whole = many()
+    assert of(whole, KEY) == of(whole, KEY)
+    assert of(whole, KEY) != of(whole, bytes(32))
+    without = replace(
+        whole,
+        train=whole.train[whole.train[:, 0] != whole.entities.id("p2")],
+        confidential=whole.confidential[whole.train[:, 0] != whole.entities.id("p2")],  # type: ignore[index]
+    )
+    a, b = of(whole, KEY), of(without, KEY)
+    assert (a["p1"], a["p3"], set()) == (b["p1"], b["p3"], b["p2"])
+    each = [of(whole, bytes([i]) * 32)["p1"] for i in range(200)]
+    often = Counter(name for kept in each for name in kept)
+    assert len(often) == 9, "chosen at random: every triple has its turn"
+    assert min(often.values()) > 60
+
+
+# Options
+
+
+def test_the_unit_goes_with_strict_and_u_only_and_needs_persons() -> None:
+    for mode in ("off", "fulldp", "paper"):
+        rest = {} if mode == "off" else {"noise": 1.0, "delta": 1e-4}
+        with pytest.raises(ConfigError, match="unit: 'entity' goes with mode"):
+            Privacy(mode, "entity", **rest)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="per_person: of no use"):
+        Privacy("strict", noise=1.0, delta=1e-4, per_person=3)
+    with pytest.raises(ConfigError, match="per_person: expected at least 1"):
+        Privacy("strict", "entity", noise=1.0, delta=1e-4, per_person=0)
+    with pytest.raises(ConfigError, match="protects persons, and none is named"):
+        experiment(privacy={"mode": "u-only", "unit": "entity"})
+    strict = Privacy("strict", "entity", noise=1.0, delta=1e-4)
+    assert (strict.per_person, strict.release(1.0, 0.1, 1).unit) == (32, "person")
+    assert Privacy("strict", noise=1.0, delta=1e-4).release(1.0, 0.1, 1).unit == "triple"
+
+
+def test_an_experiment_with_persons_parses_to_itself(tmp_path: Path) -> None:
+    import tomllib
+
+    one = experiment(persons={**PERSONS, "names": str(tmp_path / "x")}, account={"folder": str(tmp_path)})
+    assert Experiment.parse(tomllib.loads(to_toml(one.config()))) == one
+
+
+def test_pooled_graphs_cannot_keep_persons_apart() -> None:
+    one = experiment(method={"name": "collective"}, persons=PERSONS)
+    warnings.simplefilter("ignore", DataWarning)
+    with pytest.raises(ConfigError, match="pools the graphs"):
+        Sources.of(one, SITES).members(one)
+
+
+@pytest.mark.parametrize("mode", ["off", "u-only"])
+def test_triples_of_persons_are_confidential_where_persons_are_protected(mode: str) -> None:
+    by = "entity" if mode == "u-only" else "triple"
+    one = experiment(persons=PERSONS, privacy={"mode": mode, "unit": by}, evaluate={"every": 4})
+    sources = Sources.of(one, SITES)
+    for name, member in sources.members(one).items():
+        persons = belongs(sources.named[name], member.graph.train) != -1
+        assert persons.any() == (mode == "off")
+
+
+# Nothing leaves
+
+
+def renamed(graph: Graph) -> Graph:
+    """The same graph with longer names, which cannot be in a message by chance."""
+    names = [f"a person that is called {name}" for name in graph.entities]
+    return replace(graph, entities=type(graph.entities)(names))
+
+
+LONG = {site: renamed(graph) for site, graph in SITES.items()}
+WHO = {"prefixes": [f"a person that is called {start}" for start in PERSONS["prefixes"]]}
+
+
+def rows_in(message: Message, table: torch.Tensor, rows: np.ndarray[Any, Any]) -> int:
+    """How many of these rows of a table stand in a message, number by number."""
+    sent = [t for t in message.body.values() if t.ndim == 2 and t.shape[1] == table.shape[1]]
+    if not sent or not len(rows):
+        return 0
+    found = torch.cat([t.float() for t in sent])
+    own = table[torch.from_numpy(rows)]
+    return int((own[:, None, :] == found[None]).all(-1).any(1).sum())
+
+
+HUBS = [name for name in METHODS if not METHODS[name].hubless and name != "collective"]
+
+
+@pytest.mark.parametrize(
+    ("method", "mode"), [*((name, "off") for name in HUBS), ("fedep", "u-only"), ("single", "u-only")]
+)
+def test_neither_rows_nor_names_nor_places_of_persons_are_in_any_message(
+    tmp_path: Path, method: str, mode: str
+) -> None:
+    found, control = Counter[str](), Counter[str]()
+    run: Any = None
+
+    def read(message: Message) -> None:
+        if message.sender not in LONG:
+            return
+        graph, site = run.sources.named[message.sender], run.sites[message.sender]
+        persons, others = np.flatnonzero(graph.persons), np.flatnonzero(~graph.persons)
+        content = encode(message)
+        for kind, which in ((found, persons), (control, others)):
+            ids = [graph.entities[i].encode() for i in which.tolist()]
+            kind["name"] += sum(one in content for one in ids)
+            for tables in (site.site.tables, site.site.travelling):
+                kind["row"] += rows_in(message, tables.entities, which)
+            if Axis.ENTITY in site.announced:
+                shared = site.site.shared[Axis.ENTITY].local.numpy()
+                kind["place"] += int(np.isin([*site.announced[Axis.ENTITY], *shared], which).sum())
+        if message.kind == "join":
+            assert message.note["queries"][message.sender] == 2 * len(about_nobody(graph, "valid"))
+        if message.kind == "metrics":
+            count = message.note["metrics"][message.sender]["count"]
+            assert count == 2 * len(about_nobody(graph, "valid"))
+
+    rest = {"privacy": {"mode": mode, "unit": "entity" if mode == "u-only" else "triple"}, "persons": WHO}
+    own = {"name": method, **({"small": 4} if method == "fedkd" else {})}
+    run = federated(tmp_path, LONG, tap=read, method=own, rounds=3, evaluate={"every": 1}, **rest)
+    run.play()
+    assert not found.total(), found
+    if Axis.ENTITY in run.experiment.method.shares:
+        assert control["name"], "what is no person is announced"
+        assert control["place"]
+    if method in ("fede", "fedep", "fedprox", "pfedeg", "fedlu", "fedepl", "feds"):
+        assert control["row"], "rows of others travel, and the test finds them"
+
+
+@pytest.mark.parametrize("intersect", ["ids", "psi"])
+def test_peers_align_lend_and_send_nothing_of_persons(tmp_path: Path, intersect: str) -> None:
+    """Rows are sent as they are (`translate = "none"`), so that a person's would be found."""
+    method = {
+        "name": "fkge",
+        "translate": "none",
+        "first": 2,
+        "virtual": 4,
+        "edges": "all",
+        "intersect": intersect,
+        "apart": False,
+    }
+    found, control = Counter[str](), Counter[str]()
+    run: Any = None
+
+    def read(message: Message) -> None:
+        graph, own = run.sources.named[message.sender], run.peers[message.sender].own
+        content = encode(message)
+        for kind, which in (
+            (found, np.flatnonzero(graph.persons)),
+            (control, np.flatnonzero(~graph.persons)),
+        ):
+            kind["name"] += sum(graph.entities[i].encode() in content for i in which.tolist())
+            for tables in (own.best, own.tables):
+                kind["row"] += rows_in(message, tables.entities, which)
+
+    one = experiment(method=method, rounds=6, evaluate={"every": 2, "patience": 1}, persons=WHO)
+    sources = Sources.of(one, LONG)
+    run = Meeting(one, sources, RunFolder.create(tmp_path, one, False), torch.device("cpu"), tap=read)
+    run.sources = sources
+    run.play()
+    assert not found.total(), found
+    assert control["row"]
+    assert (control["name"] > 0) == (intersect == "ids")
+    for peer in run.peers.values():
+        graph = sources.named[peer.id]
+        assert graph.persons is not None
+        for aligned in peer.aligned.values():
+            assert not graph.persons[aligned[Axis.ENTITY].numpy()].any()
+
+
+def test_a_loan_has_no_edge_of_a_person() -> None:
+    graph = named(SITES["b"], prefixes=PERSONS["prefixes"])
+    assert graph.persons is not None
+    method = FKGE(virtual=8, edges="all")
+    everyone = torch.arange(graph.n_entities)
+    some = torch.from_numpy(np.flatnonzero(~graph.persons)[:5])
+    for taken, aligned in ((some, some), (everyone, everyone)):
+        open_loan = lent(graph, taken, aligned, method, np.random.default_rng(0))
+        loan = lent(
+            graph, taken, aligned, method, np.random.default_rng(0), np.flatnonzero(graph.persons).tolist()
+        )
+        own = np.concatenate((taken.numpy(), loan.entities.numpy()))
+        assert len(loan.edges)
+        assert not graph.persons[own[loan.edges[:, ::2].numpy()]].any()
+        own = np.concatenate((taken.numpy(), open_loan.entities.numpy()))
+        assert graph.persons[own[open_loan.edges[:, ::2].numpy()]].any(), "without it, there are some"
