@@ -45,6 +45,7 @@ class Bench:
             site: Request.read(site, next((options.forget / site).glob("forget.*")), "triples")
             for site in self.raw.sources.named
         }
+        self.held: dict[str, Any] = {}  # the tables of runs that were compared so far
         self.found: dict[str, Any] = {"config": options.config.name, "set": options.set}
         self.note("raw", {"seconds": self.raw.summary["seconds"], "rounds": self.raw.summary["rounds"]})
 
@@ -66,8 +67,8 @@ class Bench:
         return unlearn(held, self.out / name, asked, how, self.device)
 
     def compare(self, names: Mapping[str, Unlearn]) -> None:
-        """Re-training and unlearning of the whole forget sets."""
-        erasure, held = Erasure.of(self.raw.sources.named, self.requests.values()), {}
+        """Re-training and unlearning of the whole forget sets; may be called again with more."""
+        erasure, held = Erasure.of(self.raw.sources.named, self.requests.values()), self.held
         for name, how in names.items():
             done = self.unlearned(name, how, erasure=erasure)
             one = Holdings.open(done.folder.path)

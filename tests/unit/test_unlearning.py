@@ -6,15 +6,17 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from fedkge.audits.account import account
-from fedkge.audits.erasure import Questions, standing, withdrawn
+from fedkge.audits.erasure import Party, Questions, membership, standing, withdrawn
 from fedkge.audits.roc import Scored, auc, difference
 from fedkge.errors import ConfigError, DataError
-from fedkge.graphs.graph import Axis
+from fedkge.graphs.graph import Axis, Graph, Names
 from fedkge.methods.unlearn import Unlearn
+from fedkge.models import MODELS, Tables
 from fedkge.nodes.ledgers import run_entries
 from fedkge.runs.derived import derived
 from fedkge.runs.experiment import Experiment, Marks
@@ -23,6 +25,7 @@ from fedkge.runs.holdings import Holdings
 from fedkge.runs.requests import Erasure, Request
 from fedkge.runtimes.run import run
 from fedkge.runtimes.unlearning import original, planned, unlearn
+from fedkge.training.interference import Confusion
 from unlearning import QUICK, forgetting, some, trained
 
 KEY = b"sixteen bytes or more"
@@ -163,6 +166,18 @@ def test_after_a_withdrawal_sites_train_as_the_run_did_unless_told(raw: Holdings
     assert (found[7].rounds, found[7].evaluate.every) == (7, 7)
 
 
+def test_rounds_that_follow_have_a_learning_rate_of_their_own(raw: Holdings, tmp_path: Path) -> None:
+    erasure = Erasure.of(raw.sources.named, [Request("a", some(raw, "a"))])
+    plain, slow = (planned(raw, erasure, Unlearn("paper", lr=lr), tmp_path) for lr in (None, 1e-5))
+    assert (plain.trainer, slow.trainer.lr) == (raw.experiment.trainer, 1e-5)
+    ways = (Unlearn(rounds=1), Unlearn(rounds=1, lr=1e-5), Unlearn(rounds=1, confusion=Confusion(lr=1e-5)))
+    done = [unlearn(raw, tmp_path / str(i), erasure, how) for i, how in enumerate(ways)]
+    pushed = [one.sites["a"]["0"]["interference"] for one in done]
+    assert pushed[0] == pushed[1]  # interference has its own
+    assert pushed[0] != pushed[2]
+    assert len({json.dumps(files(one.folder.path), default=hash) for one in done}) == len(ways)
+
+
 def test_an_interrupted_unlearning_goes_on(
     raw: Holdings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +282,17 @@ def test_the_report_names_over_and_under_forgetting(raw: Holdings, tmp_path: Pat
     assert json.loads((tmp_path / "new" / "erasure.json").read_text())["requests"]
     with pytest.raises(DataError, match="mode exact"):
         account(done, KEY, raw.folder.path)
+
+
+def test_a_site_without_triples_to_compare_with_is_left_out_of_the_attack() -> None:
+    """What it forgets is an entity's last triple in train: a split would never have held that out."""
+    names = Names([f"e{i}" for i in range(5)]), Names(["r"], Axis.RELATION)
+    train, held = np.array([[0, 0, 1], [1, 0, 2], [2, 0, 0]]), np.array([[0, 0, 2]])
+    graph, tables = Graph(*names, train, held, held), Tables(MODELS["transe"](dim=2), *torch.rand(2, 5, 2))
+    tables.relations = tables.relations[:1]
+    for forgotten, rows in ((np.array([[3, 0, 4]]), 0), (np.array([[1, 0, 0]]), 3)):
+        asked = Questions({"a": Party(graph, graph, forgotten)}, (), {})
+        assert len(membership(asked, {"a": tables})) == rows
 
 
 def test_before_and_after_have_one_filter(raw: Holdings, tmp_path: Path) -> None:

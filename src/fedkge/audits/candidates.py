@@ -34,6 +34,18 @@ class Candidates:
 
 
 def candidates(graph: Graph, most: int, seed: int, site: str) -> Candidates:
+    """`drawn`; an error where there are none."""
+    found = drawn(graph, most, seed, site)
+    if not len(found.members):
+        kind = "confidential" if found.confidential else "training"
+        raise DataError(
+            f"site {site!r}: no relation has both {kind} triples that could have been held out and "
+            "held-out ones; an attack needs both"
+        )
+    return found
+
+
+def drawn(graph: Graph, most: int, seed: int, site: str) -> Candidates:
     """At most `most` of each, drawn at random.
 
     Members are training triples, of a graph with marks the confidential ones. Non-members are valid and
@@ -50,12 +62,6 @@ def candidates(graph: Graph, most: int, seed: int, site: str) -> Candidates:
     counts = [np.bincount(side[:, 1], minlength=graph.n_relations) for side in (members, others)]
     each = np.minimum(*counts)
     members, others = (side[_nth(side[:, 1]) < each[side[:, 1]]] for side in (members, others))
-    if not len(members):
-        kind = "confidential" if confidential else "training"
-        raise DataError(
-            f"site {site!r}: no relation has both {kind} triples that could have been held out and "
-            "held-out ones; an attack needs both"
-        )
     if len(members) > most:  # of both sides alike, so that each relation stays even
         members, others = (_by_relation(side)[_some(len(side), most)] for side in (members, others))
     return Candidates(members, others, confidential)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedkge.audits.candidates import candidates
+from fedkge.audits.candidates import drawn
 from fedkge.audits.membership import SIGNALS, judged, signals
 from fedkge.audits.roc import Numbers, Scored, auc, difference
 from fedkge.evaluation import Known, combined, metrics, rank
@@ -194,17 +194,16 @@ def scored(asked: Questions, held: Mapping[str, Tables], seed: int = 0) -> dict[
 
 
 def _tried(asked: Questions, seed: int) -> dict[str, tuple[Ids, Ids]]:
-    """By site, forgotten triples and as many held-out ones of each relation."""
+    """By site, forgotten triples and as many held-out ones of each relation; sites that have none are out."""
     found = {}
     for site, party in asked.forgetting.items():
         graph, forgotten = party.graph, party.forgotten
         marks = np.repeat((False, True), (len(graph.train), len(forgotten)))
         train = np.concatenate((graph.train, forgotten))
         whole = Graph(graph.entities, graph.relations, train, graph.valid, graph.test, marks)
-        held = np.concatenate((graph.valid, graph.test))[:, 1]
-        if np.isin(forgotten[:, 1], held).any():
-            drawn = candidates(whole, len(train), seed, site)
-            found[site] = drawn.members, drawn.others
+        pairs = drawn(whole, len(train), seed, site)
+        if len(pairs.members):
+            found[site] = pairs.members, pairs.others
     return found
 
 

@@ -37,8 +37,8 @@ class Unlearn:
     decay: int | None = (
         None  #: epochs of decay; unset: 10 in mode paper; in mode target the rounds that follow are it
     )
-    rounds: int | None = None  #: that follow, with all sites; unset: 2 in mode paper, 3 in mode target
-    lr: float | None = None  #: learning rate of interference and decay; unset: the run's
+    rounds: int | None = None  #: that follow, with all sites; unset: 1 in mode paper, 3 in mode target
+    lr: float | None = None  #: learning rate of decay and of the rounds that follow; unset: the run's
     confusion: Confusion = field(default_factory=Confusion)
 
     def __post_init__(self) -> None:
@@ -53,12 +53,12 @@ class Unlearn:
     def batches(self) -> int:
         """Triples of a step: in mode target who has reached the level is looked up after every pass."""
         given = self.confusion.batch_size
-        return given if given is not None else 64 if self.mode == "paper" else 256
+        return given if given is not None else 16 if self.mode == "paper" else 256
 
     def count(self, name: Literal["epochs", "decay", "rounds"]) -> int:
         """An option that has another default in each mode."""
         given: int | None = getattr(self, name)
-        paper = {"epochs": 10, "decay": 10, "rounds": 2}
+        paper = {"epochs": 10, "decay": 10, "rounds": 1}
         target = {"epochs": 20, "decay": 0, "rounds": 3}
         return given if given is not None else (paper if self.mode == "paper" else target)[name]
 
@@ -86,7 +86,7 @@ class Forgetting:
     ) -> None:
         """`tables` are by site; those that are worked on later have the same numbers of rows."""
         self.how, self.seed, self.captured = how, seed, captured
-        self.trainer = replace(trainer, lr=how.lr or trainer.lr)
+        self.trainer = trainer
         self.lessons = {lesson.site: lesson for lesson in lessons}
         self.laid = _laid([tables[site] for site in self.lessons])
         self.parts = dict(
@@ -186,12 +186,13 @@ class Forgetting:
         graphs = {site: lesson.graph for site, lesson in self.lessons.items()}
         corpus = Corpus.of(graphs, key(self.seed, "decay") >> 1, device)
         corpus = avoiding(corpus, {site: lesson.forgotten for site, lesson in self.lessons.items()})
+        trainer = replace(self.trainer, lr=self.how.lr or self.trainer.lr)
         told = method.dials()
         dials = {name: torch.ones(len(graphs), device=device) for name in (told.names if told else ())}
-        objective = partial(method.objective, self.trainer, dials=dials)
+        objective = partial(method.objective, trainer, dials=dials)
         relations = self.how.confusion.relations
         with self._working_on(tables):
-            Decay(self.trainer, self.laid, corpus, objective, relations, self.captured).run(0, epochs)
+            Decay(trainer, self.laid, corpus, objective, relations, self.captured).run(0, epochs)
             return {site: {"epochs": epochs, **self.standing(site)} for site in self.lessons}
 
 

@@ -21,19 +21,25 @@ from fedkge.runs.holdings import Holdings
 from fedkge.runs.requests import Erasure
 from fedkge.runtimes.loop import Carrier
 from fedkge.runtimes.simulate import Simulated
+from fedkge.training import Trainer
 
 
 class Work:
-    """Prepares the nodes of a run; `noted` gets what each site that forgets says of it."""
+    """Prepares the nodes of a run; `noted` gets what each site that forgets says of it.
+
+    `trainer` is what the old tables were first trained by.
+    """
 
     def __init__(
         self,
         old: Holdings,
         erasure: Erasure,
         how: Unlearn,
+        trainer: Trainer,
         after: Federation,
         noted: dict[str, dict[str, Any]],
     ) -> None:
+        self.trainer = trainer
         self.old, self.erasure, self.how, self.after, self.noted = old, erasure, how, after, noted
         self.moved: dict[str, dict[Axis, Tensor]] = {}  # by how much sites have moved rows that travel
 
@@ -58,7 +64,7 @@ class Work:
         if not lessons:
             return None
         rest = self.terms.seed, self.nodes.how.captured
-        return Forgetting(self.how, self.terms.trainer, lessons, tables, *rest)
+        return Forgetting(self.how, self.trainer, lessons, tables, *rest)
 
     def _begin(self, stack: Stack, work: Forgetting | None) -> None:
         """The tables of a stack's sites, after those that forget have done so in their old ones."""

@@ -76,7 +76,7 @@ def unlearn(
         _carry_ledgers(old.folder, folder, erasure)
         run(experiment, folder, torch.device(device), data, watch, simulation)
     else:
-        work = Work(old, erasure, how, data.named, noted)
+        work = Work(old, erasure, how, original(old).trainer, data.named, noted)
         run(experiment, folder, torch.device(device), data, watch, simulation, prepare=work.prepare)
     return Unlearned(folder, old, erasure, how, perf_counter() - began, noted)
 
@@ -133,11 +133,12 @@ def _following(base: Experiment, erasure: Erasure, how: Unlearn) -> dict[str, An
 
     Rows that a site which leaves had a part in begin anew, and take as long as validation says.
     """
+    trainer = replace(base.trainer, lr=how.lr or base.trainer.lr)
     if erasure.withdrawn and how.rounds is None:
-        return {}
+        return {"trainer": trainer}
     rounds = how.count("rounds")
     evaluate = Evaluate(every=rounds, patience=0, sides=base.evaluate.sides)
-    return {"rounds": rounds, "evaluate": evaluate}
+    return {"trainer": trainer, "rounds": rounds, "evaluate": evaluate}
 
 
 def _write_data(retained: Federation, at: Path, experiment: Experiment, resume: bool) -> Sources:

@@ -43,7 +43,8 @@ class Confusion:
     distil: float = 2.0  #: weight of the distillation between the tables, mu_distill; 0 switches it off
     variant: Literal["paper", "code", "ascent"] = "paper"  #: code: the authors'; ascent: up the training loss
     relations: bool = False  #: relation rows move too; the paper moves entity rows only
-    batch_size: int | None = None  #: unset: 64 in mode paper, 256 in mode target
+    batch_size: int | None = None  #: unset: 16 in mode paper, 256 in mode target
+    lr: float | None = None  #: learning rate of interference; unset: the run's
 
     def __post_init__(self) -> None:
         for name in ("hard", "soft", "distil"):
@@ -53,6 +54,8 @@ class Confusion:
             raise ConfigError("hard, soft: expected one of them above 0: without both nothing is forgotten")
         if self.batch_size is not None and self.batch_size < 1:
             raise ConfigError(f"batch_size: expected at least 1, got {self.batch_size}")
+        if self.lr is not None and not 0 < self.lr < inf:
+            raise ConfigError(f"lr: expected a number above 0, got {self.lr}")
 
     @property
     def passes(self) -> int:
@@ -120,6 +123,7 @@ class Interference(Training):
             epochs=1,
             batch_size=batch_size,
             chunk=1,
+            lr=confusion.lr or trainer.lr,
             subsampling=False,
             filtered=True,
             l3=0.0,
