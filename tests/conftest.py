@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from importlib.util import find_spec
+from tempfile import TemporaryDirectory
 
 import pytest
 
+STATE = TemporaryDirectory(prefix="fedkge-state-")
+os.environ["XDG_STATE_HOME"] = STATE.name  # what sites spend in tests is not in the accounts of the user
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")  # so that one and two threads can be compared on any machine
 
 with suppress(ModuleNotFoundError):  # a GPU machine may have torch and pytest alone

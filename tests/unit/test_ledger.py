@@ -219,7 +219,7 @@ def test_knows_how_many_triples_there_are(path: Path) -> None:
         ('"poisson"', '"poison"', "sampling.name: no sampling is named 'poison'; did you mean 'poisson'"),
         ('"noise": 1.1', '"noise": -1.1', "mechanism.noise: expected a number of at least 0, got -1.1"),
         ('"rate": 0.01', '"rate": 1.01', "sampling.rate: expected above 0 and at most 1, got 1.01"),
-        ('"triple"', '"site"', "unit: expected one of 'triple', 'row', got 'site'"),
+        ('"triple"', '"site"', "unit: expected one of 'triple', 'person', 'row', got 'site'"),
         ('"zero-out-one"', '"add-one"', "neighbours: expected one of"),
         ('"count": 20', '"count": 0', "count: expected at least 1, got 0"),
         ('"epoch": 1', '"epoch": "one"', "epoch: expected int, got 'one'"),

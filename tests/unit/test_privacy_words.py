@@ -28,7 +28,12 @@ def test_epsilon_is_printed_with_all_it_means() -> None:
 
 def test_a_guarantee_says_whose_against_whom_and_by_what() -> None:
     text = " ".join(explained([cost(STEPS)]))
-    for said in ("Protected: each confidential", "Against: whoever", "the hub, other sites", "Assuming: "):
+    for said in (
+        "Protected: each confidential",
+        "Against: whoever",
+        "one that also sends what it likes",
+        "Assuming: ",
+    ):
         assert said in text
     for assumption in ("are public", "clipped together with its negatives", "a key that only the site has"):
         assert assumption in text

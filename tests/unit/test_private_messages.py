@@ -39,7 +39,8 @@ def transcript(path: Path, sites: dict[str, Graph], **options: Any) -> list[Mess
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedkge.nodes.protection.new_secret", lambda site: Secret(site.encode().ljust(32)))
         patch.setattr("fedkge.runs.folder.token_hex", lambda size: "0" * 2 * size)
-        federated(path, sites, tap=heard.append, **options).play()
+        own = {"account": {"folder": str(path / "accounts")}}  # runs of one name, each with its own account
+        federated(path, sites, tap=heard.append, **own, **options).play()
     return heard
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from fedkge.cli import data, explain, inspect, keys
+from fedkge.cli.account import account
 from fedkge.cli.attack import attack
 from fedkge.cli.cluster import cluster
 from fedkge.cli.peer import peer
@@ -31,6 +32,7 @@ for body in (
     peer,
     report,
     privacy,
+    account,
     attack,
     cluster,
     inspect.evaluate,

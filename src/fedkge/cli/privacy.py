@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,6 +47,9 @@ def privacy(
         for run, one, page in zip(loaded, found, pages, strict=True):
             if one.costs:
                 show([_row(cost) for cost in one.costs], False, f"{run.path.name}: what was spent")
+            if accounts := (run.summary or {}).get("accounts"):
+                title = "All runs of each site together, by its own account when this run ended"
+                show([_all_runs(row) for row in accounts], False, title)
             print("\n".join(one.words))
             if page is not None:
                 print(f"plot: {page}")
@@ -63,6 +67,13 @@ def _row(cost: Cost) -> dict[str, Any]:
     return cost.plain() | {"epsilon": number(cost.epsilon), "delta": f"{cost.delta:g}"}
 
 
+def _all_runs(row: Mapping[str, Any]) -> dict[str, Any]:
+    from fedkge.privacy.words import number
+
+    names = ("site", "delta", "unit", "runs", "limit", "accountant", "guarantee", "releases")
+    return {"epsilon": number(row["epsilon"])} | {name: row[name] for name in names}
+
+
 def _write(run: Run, found: Spent) -> Path | None:
     """The page with ε over epochs in the run's folder; none when nothing was released."""
     from fedkge.errors import MissingPackage
@@ -73,7 +84,7 @@ def _write(run: Run, found: Spent) -> Path | None:
     if not found.costs:
         return None
     page = Canvas()
-    part = privacy_part(page, found)
+    part = privacy_part(page, found, (run.summary or {}).get("accounts", ()))
     try:
         write_page(document(f"Privacy of {run.name}", "", {"What was spent": part}, page), run.path / PAGE)
     except MissingPackage as error:
@@ -90,6 +101,7 @@ def _print_json(
             "run": str(run.path),
             "mode": one.mode,
             "sites": [cost.plain() for cost in one.costs],
+            "accounts": (run.summary or {}).get("accounts", []),
             "words": one.words,
             "plot": None if page is None else str(page),
         }

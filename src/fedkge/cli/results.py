@@ -198,6 +198,26 @@ def reference_json(runs: Sequence[Run], reference: str | None) -> dict[str, Any]
     return {"reference": rows} | each
 
 
+def say_spent(runs: Sequence[Run]) -> None:
+    """What all runs of a site have cost together, as its account had it when the last of these ended."""
+    from fedkge.privacy.words import number
+
+    latest: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+    for run in runs:
+        for row in (run.summary or {}).get("accounts", []):
+            key = (row["account"], row["site"], row["unit"])
+            if key not in latest or row["releases"] >= latest[key]["releases"]:
+                latest[key] = row
+    for row in latest.values():
+        limit = "" if row["limit"] is None else f"; limit {row['limit']:g}"
+        print(
+            f"note: {row['site']}, all {row['runs']} runs together: ε = {number(row['epsilon'])} at δ = "
+            f"{row['delta']:g} (unit: {row['unit']}; {row['accountant']}; guarantee: "
+            f"{row['guarantee']}{limit})",
+            file=sys.stderr,
+        )
+
+
 def write_page(runs: Sequence[Run], path: Path, reference: str | None = None) -> str | None:
     """Write the report and say where; a machine without plotly still trains, and says that there is none."""
     from fedkge.errors import MissingPackage

@@ -158,13 +158,14 @@ def _trained(
 ) -> tuple[list[Run], str | None, bool]:
     """Train every point with every seed: the runs, where the report is, and whether any of them failed."""
     from fedkge.cli.experiments import seeded
-    from fedkge.cli.results import write_page
+    from fedkge.cli.results import say_spent, write_page
     from fedkge.cli.training import train
     from fedkge.reports.load import load_runs
 
     experiments = seeded(points, seeds)
     failures = train(experiments, out, device, resume, stacked)
     runs = load_runs([folder for folder in experiments if (folder / "run.jsonl").exists()])
+    say_spent(runs)
     return runs, write_page(runs, out / "report.html", _among(runs, reference)), bool(failures)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedkge.durable import keep_private
 from fedkge.errors import DataError
 
 
@@ -27,7 +28,9 @@ class Journal:
             return
         lines = "".join(json.dumps(event) + "\n" for event in events)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not self.path.exists():
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                keep_private(self.path)
             with self.path.open("ab+") as file:
                 if file.tell() and not self._ends_whole():
                     lines = "\n" + lines  # a torn last line stays, on a line of its own

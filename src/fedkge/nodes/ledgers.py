@@ -19,9 +19,12 @@ def ledger_at(home: Path) -> Path:
     return home / LEDGER
 
 
-def open_ledger(home: Path) -> Ledger:
-    """A node's ledger; an error if its journal or its result know of releases that the ledger lacks."""
-    return whole_ledger(ledger_at(home), _last_trained(home), _result(home))
+def open_ledger(home: Path, key: bytes | None = None) -> Ledger:
+    """A node's ledger; an error if its journal or its result know of releases that the ledger lacks.
+
+    With the site's key its lines are signed, and those that are there must be signed by it.
+    """
+    return whole_ledger(ledger_at(home), _last_trained(home), _result(home), key=key)
 
 
 def run_ledgers(run: Path) -> Iterator[Ledger]:

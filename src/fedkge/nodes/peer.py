@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 from torch import Tensor
@@ -76,7 +77,8 @@ class PeerNode(Node):
         self.talks = 0
         self.stopped = False
         self._saves = 0
-        ledger = None if setting.home is None else open_ledger(setting.home)
+        signing = blake2b(b"ledger", key=keys.own.content, digest_size=32).digest()
+        ledger = None if setting.home is None else open_ledger(setting.home, signing)
         self.spending = None if ledger is None else Spending(ledger, id, self._budget(), None)
 
     def _budget(self) -> Budget | None:

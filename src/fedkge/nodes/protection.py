@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -14,17 +14,20 @@ from fedkge.graphs.graph import Graph, Split
 from fedkge.graphs.persons import Limited, about_nobody, limited, owners
 from fedkge.nodes.ledgers import open_ledger
 from fedkge.nodes.terms import Terms
-from fedkge.privacy import Privacy, Spending
+from fedkge.privacy import Account, Privacy, Spending
 from fedkge.training.cadence import Cadence
 from fedkge.training.confidential import marked, unmarked
 from fedkge.training.private import Protection
 from fedkge.training.secret import Secret
 
 
-def protection(terms: Terms, site: str, graph: Graph, home: Path) -> Protection | None:
+def protection(
+    terms: Terms, site: str, graph: Graph, home: Path, accounts: Mapping[str, Path], run: str
+) -> Protection | None:
     """How a site's confidential triples are protected; none where there are none, or they need no noise.
 
-    The ledger must have what the site's own folder knows to have been released.
+    The ledger must have what the site's own folder knows to have been released. `accounts` are the folders
+    of the sites that the triples are of, and `run` is who spends.
     """
     privacy = terms.privacy
     if not privacy.noisy or not (marks := marked(graph, privacy)).any():
@@ -37,8 +40,17 @@ def protection(terms: Terms, site: str, graph: Graph, home: Path) -> Protection 
     units = persons or int(marks.sum())
     privacy.check_units(site, units)
     cadence = Cadence.of(terms.trainer, privacy, units)
-    noise = _multiplier(privacy, cadence.rate, terms.rounds * terms.trainer.epochs * cadence.steps)
-    spending = Spending(open_ledger(home), site, privacy.budget, units)
+    steps = terms.rounds * terms.trainer.epochs * cadence.steps
+    noise = _multiplier(privacy, cadence.rate, steps)
+    owned = {name: Account(folder) for name, folder in accounts.items()}
+    key = owned[site].key if site in owned else None
+    ledger = open_ledger(home, key)
+    spending = Spending(ledger, site, privacy.budget, units, owned, run)
+    step, rest = cadence.release(privacy, noise, 1), steps - ledger.count(site)
+    if privacy.budget is not None and any(account.limit is not None for account in owned.values()):
+        rest = min(rest, privacy.budget.allowed(step, ledger.releases(site), max(0, rest)))
+    for name, account in owned.items():
+        account.check_plan(name, step, rest)
     return Protection(privacy, marks, noise, cadence, new_secret(site), spending, owner, persons)
 
 
@@ -110,8 +122,8 @@ def check_validation(terms: Terms, site: str, graph: Graph) -> None:
 
 
 def rounds_left(terms: Terms, one: Protection | None) -> int | None:
-    """How many more rounds a site's privacy budget has steps for; None where there is no budget."""
-    if one is None or one.spending.budget is None:
+    """How many more rounds a site's budgets have steps for; None where there is none."""
+    if one is None or not one.spending.bounded:
         return None
     each = one.cadence.steps * terms.trainer.epochs
     step = one.cadence.release(terms.privacy, one.noise, 1)
@@ -124,6 +136,8 @@ def check_budget(terms: Terms, site: str, one: Protection | None) -> None:
     if one is None or one.spending.left(one.cadence.release(privacy, one.noise, 1), 1):
         return
     spent = one.spending.ledger.count(site)
+    if one.spending.budget is None:
+        raise ConfigError(f"account: not one more step fits the limit of all runs of site {site!r}")
     raise ConfigError(
         f"privacy.epsilon: not one {'more ' * bool(spent)}step with noise {one.noise:g} fits "
         f"{privacy.epsilon:g} at delta {privacy.delta:g} for site {site!r}, which has taken "

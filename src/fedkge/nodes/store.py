@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,12 @@ from typing import Any
 from torch import Tensor
 
 from fedkge.config import to_toml
+from fedkge.durable import locked, write_whole
 from fedkge.errors import DataError
 from fedkge.nodes.journal import Journal
 from fedkge.nodes.ledgers import JOURNAL
+
+__all__ = ["Store", "locked", "packed", "unpacked", "write_whole"]
 
 FORMAT = 3  #: of checkpoints; 1 had one file for all parties, 2 no digest of the last question
 MAGIC = b"fedkge checkpoint"
@@ -116,45 +117,3 @@ def unpacked(content: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return load(body), json.loads(header["__metadata__"]["state"])
     except (SafetensorError, KeyError, ValueError) as error:
         raise ValueError(f"not a checkpoint ({error})") from None
-
-
-@contextmanager
-def locked(path: Path, wait: float = 0.0) -> Iterator[bool]:
-    """Hold a file's lock, if it is free within so many seconds; it is gone with the process."""
-    import fcntl
-
-    until = time.monotonic() + wait
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() < until:
-                    time.sleep(0.1)
-                    continue
-                yield False
-            else:
-                yield True
-            return
-
-
-def write_whole(path: Path, content: bytes, sync: bool = True) -> None:
-    """Write a file so that it holds the old content or the new, never a part of it.
-
-    Without `sync`, a machine that loses power may lose it; a process that is killed does not.
-    """
-    draft = path.with_name(f".{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            if sync:
-                os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise DataError(
-            f"{path}: cannot be written: {error.strerror}; what was there before is kept"
-        ) from None

@@ -6,6 +6,7 @@ and calls `Spending.spend` before every release; `costs` and `explained` read th
 
 from __future__ import annotations
 
+from fedkge.privacy.account import Account
 from fedkge.privacy.accountants import ACCOUNTANTS, Accountant
 from fedkge.privacy.budget import Budget
 from fedkge.privacy.costs import Cost, costs, over_epochs
@@ -19,6 +20,7 @@ __all__ = [
     "ACCOUNTANTS",
     "MECHANISMS",
     "SAMPLINGS",
+    "Account",
     "Accountant",
     "Budget",
     "BudgetSpent",

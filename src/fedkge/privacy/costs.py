@@ -11,6 +11,7 @@ from fedkge.privacy.accountants import ACCOUNTANTS, Accountant
 from fedkge.privacy.delta import check_share
 from fedkge.privacy.ledger import Entry
 from fedkge.privacy.releases import Release
+from fedkge.privacy.units import unit_of
 
 POINTS = 24  #: of a curve over epochs
 
@@ -24,7 +25,7 @@ class Cost:
     delta: float
     accountant: str  #: its name
     releases: tuple[Release, ...]  #: equal ones together
-    triples: int = 1  #: confidential ones that the site has, at least
+    triples: int = 1  #: confidential ones, or persons, that the site has, at least
 
     @property
     def unit(self) -> str:
@@ -71,22 +72,23 @@ def accountant_for(entries: Iterable[Entry]) -> str:
 
 
 def costs(entries: Sequence[Entry], delta: float, accountant: str | None = None) -> list[Cost]:
-    """A cost per site, in the order of their first entries, which may come from several ledgers.
+    """A cost per site and unit, in the order of their first entries, which may come from several ledgers.
 
     Where a guarantee follows, a δ of one in the confidential triples or more is an error.
     """
     name = accountant or accountant_for(entries)
-    sites: dict[str, list[Entry]] = {}
+    sites: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
-        sites.setdefault(entry.site, []).append(entry)
-    return [_account(site, own, delta, name) for site, own in sites.items()]
+        sites.setdefault((entry.site, entry.release.unit), []).append(entry)
+    return [cost_of(site, own, delta, name) for (site, _), own in sites.items()]
 
 
-def _account(site: str, entries: Sequence[Entry], delta: float, accountant: str) -> Cost:
+def cost_of(site: str, entries: Sequence[Entry], delta: float, accountant: str) -> Cost:
+    """What some releases of one site cost together."""
     releases, triples = [entry.release for entry in entries], max(entry.least for entry in entries)
     epsilon = ACCOUNTANTS[accountant]().epsilon(releases, delta)
     if not any(release.flaws for release in releases):
-        check_share(delta, site, triples)
+        check_share(delta, site, triples, unit_of(releases[0].unit).all)
     return Cost(site, epsilon, delta, accountant, merged(releases), triples)
 
 

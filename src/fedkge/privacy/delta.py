@@ -13,11 +13,6 @@ def check_delta(delta: float) -> None:
         raise ConfigError(f"delta: expected above 0 and below 1, got {delta}")
 
 
-def units(unit: str) -> str:
-    """What a site has many of, in words."""
-    return {"triple": "confidential triples", "person": "persons", "row": "rows"}[unit]
-
-
 def check_share(delta: float, site: str, count: int, what: str = "confidential triples") -> None:
     """An error unless δ < 1 / count, which is the δ of publishing one of them, drawn at random."""
     if delta * count >= 1:

@@ -10,8 +10,9 @@ from typing import Literal
 from fedkge.errors import ConfigError, DataWarning
 from fedkge.privacy.accountants import ACCOUNTANTS, Accountant
 from fedkge.privacy.budget import Budget
-from fedkge.privacy.delta import caution, check_delta, check_share, units
+from fedkge.privacy.delta import caution, check_delta, check_share
 from fedkge.privacy.releases import Gaussian, Poisson, Release, Shuffled, TouchedRows
+from fedkge.privacy.units import unit_of
 
 CLIP, PERCENTILE = 1.0, 20.0
 PER_PERSON = 32
@@ -166,7 +167,7 @@ class Privacy:
         """δ allows publishing that share of the triples, or persons: strict mode wants it far below one."""
         if not self.strict or self.delta is None:
             return
-        what = units(self.released)
+        what = unit_of(self.released).all
         try:
             check_share(self.delta, site, count, what)
         except ConfigError as error:

@@ -1,13 +1,19 @@
-"""A site's way to its ledger: a release that would pass the budget is refused before it is recorded."""
+"""A site's way to its ledgers: a release that would pass a budget is refused before it is recorded."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from fedkge.errors import FedkgeError
+from fedkge.errors import DataError, FedkgeError
 from fedkge.privacy.budget import Budget
 from fedkge.privacy.ledger import Entry, Ledger
 from fedkge.privacy.releases import Release
+
+if TYPE_CHECKING:
+    from fedkge.privacy.account import Account
 
 
 class BudgetSpent(FedkgeError):  # noqa: N818 - reads as what it says
@@ -24,44 +30,91 @@ class _Known:
     recorded: int  #: by the site when this was so: who else records for it makes it stale
 
 
-class Spending:
-    """What one site spends, which has so many confidential triples (None: not said).
+class Allowance:
+    """How often a step still fits a budget: found once, by bisection over an accountant, and counted down."""
 
-    Without a budget everything is recorded and nothing refused.
-    """
+    def __init__(self, spent: Callable[[], Sequence[Release]], recorded: Callable[[], int]) -> None:
+        self._spent, self._recorded = spent, recorded
+        self._known: dict[Budget, _Known] = {}
 
-    def __init__(
-        self, ledger: Ledger, site: str, budget: Budget | None = None, triples: int | None = None
-    ) -> None:
-        self.ledger, self.site, self.budget, self.triples = ledger, site, budget, triples
-        self._known: _Known | None = None
-
-    def left(self, step: Release, most: int) -> int:
+    def left(self, budget: Budget, step: Release, most: int) -> int:
         """How often, up to `most`, `step` fits after all that was recorded; its own count does not matter."""
-        if self.budget is None:
-            return most
         step = replace(step, count=1)
-        known, recorded = self._known, self.ledger.count(self.site)
+        known, recorded = self._known.get(budget), self._recorded()
         if (
             known is None
             or (known.step, known.recorded) != (step, recorded)
             or (known.most and known.left < most)
         ):
-            allowed = self.budget.allowed(step, self.ledger.releases(self.site), most)
-            self._known = known = _Known(step, allowed, allowed == most, recorded)
+            allowed = budget.allowed(step, self._spent(), most)
+            self._known[budget] = known = _Known(step, allowed, allowed == most, recorded)
         return min(known.left, most)
 
+    def used(self, release: Release) -> None:
+        """That much was recorded just now, and nothing else since `left` was asked for it."""
+        step, recorded = replace(release, count=1), self._recorded()
+        self._known = {
+            budget: replace(known, left=known.left - release.count, recorded=recorded)
+            for budget, known in self._known.items()
+            if known.step == step and known.recorded == recorded - release.count
+        }
+
+
+class Spending:
+    """What one site spends in a run, which has so many confidential triples, or persons (None: not said).
+
+    Without a budget everything is recorded and nothing refused. What a release is made of may be other sites'
+    triples too, where graphs are pooled: all of their `accounts` are charged for it.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        site: str,
+        budget: Budget | None = None,
+        triples: int | None = None,
+        accounts: Mapping[str, Account] | None = None,
+        run: str = "",
+    ) -> None:
+        self.ledger, self.site, self.budget, self.triples = ledger, site, budget, triples
+        self.accounts, self.run = dict(accounts or {}), run
+        self._allowance = Allowance(lambda: ledger.releases(site), lambda: ledger.count(site))
+        for account in self.accounts.values():
+            if (known := account.made(run)) > ledger.total:
+                raise DataError(
+                    f"{ledger.path}: has {ledger.total:,} releases, and {account.ledger.path} knows of "
+                    f"{known:,} that this run has made; restore the file: what was spent cannot be forgotten"
+                )
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is a budget, of this run or of all runs of a site."""
+        return self.budget is not None or any(one.limit is not None for one in self.accounts.values())
+
+    def left(self, step: Release, most: int) -> int:
+        """How often, up to `most`, `step` fits after all that was recorded; its own count does not matter."""
+        if self.budget is not None:
+            most = self._allowance.left(self.budget, step, most)
+        for account in self.accounts.values():
+            most = account.left(step, most)
+        return most
+
     def spend(self, release: Release, epoch: int) -> Entry:
-        """Record `release`, which may be made once this returns; its numbers are the noise's counters."""
-        left = self.left(release, release.count)
-        if left < release.count:
-            assert self.budget is not None
-            raise BudgetSpent(
-                f"site {self.site!r}: {release.count:,} more of {release.mechanism} would pass epsilon "
-                f"{self.budget.epsilon:g} at delta {self.budget.delta:g}; {left:,} are left"
-            )
-        entry = self.ledger.record(self.site, epoch, release, self.triples)
-        if self._known is not None:  # of this very step, as `left` was asked for it
-            after = self._known.left - release.count
-            self._known = replace(self._known, left=after, recorded=entry.numbers.stop)
+        """Record `release`, which may be made once this returns; its numbers are the noise's counters.
+
+        The accounts have it last: a run that is killed in between has not made the release, and its ledger
+        never lacks what an account has.
+        """
+        if self.budget is not None:
+            left = self._allowance.left(self.budget, release, release.count)
+            if left < release.count:
+                raise BudgetSpent(
+                    f"site {self.site!r}: {release.count:,} more of {release.mechanism} would pass epsilon "
+                    f"{self.budget.epsilon:g} at delta {self.budget.delta:g}; {left:,} are left"
+                )
+        with ExitStack() as charged:
+            for site, account in sorted(self.accounts.items()):
+                charged.enter_context(account.charging(self.run, site, epoch, release, self.triples))
+            entry = self.ledger.record(self.site, epoch, release, self.triples)
+        self._allowance.used(release)
         return entry

@@ -10,6 +10,7 @@ from fedkge.privacy.accountants import ACCOUNTANTS
 from fedkge.privacy.costs import Cost
 from fedkge.privacy.delta import caution
 from fedkge.privacy.releases import Everything, Poisson
+from fedkge.privacy.units import Unit, unit_of
 
 FALSE_ALARMS = 0.05  #: share of triples wrongly taken for members, at which attacks are bounded
 NEARLY_ALL = 0.99  #: of the true ones: a bound above it rules out practically nothing
@@ -23,7 +24,8 @@ def headline(cost: Cost) -> str:
     """ε as it must always be printed: with δ, unit, neighbours, accountant and what it is worth."""
     return (
         f"{cost.site}: ε = {number(cost.epsilon)} at δ = {cost.delta:g} "
-        f"(unit: one confidential {cost.unit}; neighbours: {cost.neighbours.replace('-', ' ')}; "
+        f"(unit: {unit_of(cost.unit).one}; neighbours: "
+        f"{unit_of(cost.unit).neighbours or cost.neighbours.replace('-', ' ')}; "
         f"accountant: {ACCOUNTANTS[cost.accountant]().about}; guarantee: {cost.guarantee})"
     )
 
@@ -33,56 +35,55 @@ def explained(costs: Sequence[Cost]) -> list[str]:
     proven = [cost for cost in costs if cost.guarantee == "formal"]
     said = [headline(cost) for cost in costs]
     said += dict.fromkeys(_why_none(cost) for cost in costs if cost not in proven)
-    return said + _guarantee(proven) if proven else said
+    for unit in dict.fromkeys(unit_of(cost.unit) for cost in proven):
+        said += _guarantee([cost for cost in proven if unit_of(cost.unit) == unit], unit)
+    return said
 
 
-def _guarantee(costs: Sequence[Cost]) -> list[str]:
+def _guarantee(costs: Sequence[Cost], unit: Unit) -> list[str]:
     sites = ", ".join(cost.site for cost in costs)
-    near = [caution(cost.delta, cost.site, cost.triples) for cost in costs]
+    near = [caution(cost.delta, cost.site, cost.triples, unit_of(cost.unit).all) for cost in costs]
     return [
         *(f"Warning: {said}." for said in near if said),
-        *_empty(costs),
-        f"Protected: each confidential training triple of {sites}, one by one: whether it was in the "
-        "graph or not.",
+        *_empty(costs, unit),
+        f"Protected: {unit.protected.format(sites)}",
         "Against: whoever sees everything that left training, every table after every step and every upload: "
-        "the hub, other sites, and readers of the final embeddings, together and whatever else they know.",
-        _meaning(costs),
-        _assumptions(costs),
+        "the hub (one that only reads, and one that also sends what it likes), other sites, and readers of "
+        "the final embeddings, together and whatever else they know.",
+        _meaning(costs, unit),
+        _assumptions(costs, unit),
         COVERED,
-        "Not protected: unrestricted triples; how many confidential ones there are; that an entity or "
-        "relation exists; what follows from unrestricted triples. k triples about one person together "
-        "have up to k·ε, and a larger δ. A triple that several sites hold is released by each: add their "
-        "ε.",
+        f"Not protected: {unit.others}",
         _kept(losses=True),
     ]
 
 
-def _empty(costs: Sequence[Cost]) -> list[str]:
+def _empty(costs: Sequence[Cost], unit: Unit) -> list[str]:
     """A warning of sites whose ε is so large that next to nothing follows."""
     sites = [cost.site for cost in costs if most_found(cost) > NEARLY_ALL]
     if not sites:
         return []
     return [
         f"Warning: the ε of {', '.join(sites)} alone rules out practically nothing: it allows a test that "
-        f"wrongly accuses {FALSE_ALARMS:.0%} of other triples to find more than {NEARLY_ALL:.0%} of the "
+        f"wrongly accuses {FALSE_ALARMS:.0%} of other {unit.many} to find more than {NEARLY_ALL:.0%} of the "
         "true ones."
     ]
 
 
-def _meaning(costs: Sequence[Cost]) -> str:
+def _meaning(costs: Sequence[Cost], unit: Unit) -> str:
     """What (ε, δ) says of the site that has spent most, and of the others all the more."""
     worst = max(costs, key=lambda cost: cost.epsilon)
     found, others = most_found(worst), "; at the other sites no more" * (len(costs) > 1)
     factor = "" if found > NEARLY_ALL else f" = {number(exp(worst.epsilon))}"
     said = (
-        f"That is: anything that they may see has at most e^ε{factor} times the probability, plus δ, if a "
-        f"triple of {worst.site} was in the graph, compared with if it was not; and the other way round. "
-        "What can be seen only if the triple was there is seen with a probability of at most δ."
+        f"That is: anything that they may see has at most e^ε{factor} times the probability, plus δ, if "
+        f"{unit.was.format(worst.site)}, compared with if it was not; and the other way round. "
+        f"What can be seen only if {unit.there} is seen with a probability of at most δ."
     )
     if found > NEARLY_ALL:
         return said
     return (
-        f"{said} A test that wrongly accuses {FALSE_ALARMS:.0%} of other triples finds at most "
+        f"{said} A test that wrongly accuses {FALSE_ALARMS:.0%} of other {unit.many} finds at most "
         f"{found:.1%} of the true ones{others}."
     )
 
@@ -102,16 +103,15 @@ def _kept(losses: bool) -> str:
     )
 
 
-def _assumptions(costs: Sequence[Cost]) -> str:
+def _assumptions(costs: Sequence[Cost], unit: Unit) -> str:
     samplings = {type(release.sampling) for cost in costs for release in cost.releases}
     found = [
-        "the entities, relations, number of confidential triples and schedule of steps are public",
+        f"the entities, relations, number of {unit.all} and schedule of steps are public",
         "nothing was tuned, stopped or chosen by confidential triples (each further run adds its own ε)",
-        "a triple's gradient is clipped together with its negatives, which do not depend on other "
-        "confidential triples, and every row gets noise at every step, also of an empty batch",
+        f"{unit.clipped}, and every row gets noise at every step, also of an empty batch",
     ]
     if Poisson in samplings:
-        found.append("batches are drawn triple by triple, independently, by a key that only the site has")
+        found.append(f"batches are drawn {unit.drawn}, independently, by a key that only the site has")
     if Everything in samplings:
         found.append("some releases use all triples and gain nothing from sampling")
     found.append("what is in train, valid and test was decided without regard to this")

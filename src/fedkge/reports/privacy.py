@@ -47,6 +47,14 @@ COLUMNS = (
     Column("sampling", "Sampling", words, words=True),
 )
 
+ACCOUNTS = (
+    *COLUMNS[:4],
+    Column("runs", "Runs", count, "seeds, sweep points and trials included"),
+    Column("limit", "Limit", lambda value: "none" if value is None else f"{value:g}", "for all of them"),
+    *COLUMNS[5:8],
+)
+ALL_RUNS = "What all runs of each site have spent together, by its own account when this run ended."
+
 
 @dataclass(frozen=True)
 class Spent:
@@ -194,14 +202,15 @@ def epsilon_figure(found: Spent) -> Figure:
     return line_figure(title, f"{title}: what each site has spent by the end of an epoch.", lines, scale)
 
 
-def privacy_part(page: Canvas, found: Spent) -> str:
-    """One run: the plot, the table, and what they mean."""
+def privacy_part(page: Canvas, found: Spent, accounts: Sequence[dict[str, Any]] = ()) -> str:
+    """One run: the plot, the table, what all runs of each site cost, and what they mean."""
     said = "".join(f"<p>{escape(sentence)}</p>" for sentence in found.words)
     if not found.costs:
         return said
     caption = "What each site has spent: every release that was recorded, used or not."
     rows = [cost.plain() for cost in found.costs]
-    return page.place(epsilon_figure(found)) + table(rows, COLUMNS, caption) + said
+    every = table(accounts, ACCOUNTS, ALL_RUNS) if accounts else ""
+    return page.place(epsilon_figure(found)) + table(rows, COLUMNS, caption) + every + said
 
 
 def privacy(page: Canvas, runs: Sequence[Run]) -> str:
@@ -210,7 +219,7 @@ def privacy(page: Canvas, runs: Sequence[Run]) -> str:
     for run in runs:
         if any(run_ledgers(run.path)) or "ledger" in (run.summary or {}) or run.method == PEERS:
             try:
-                part = privacy_part(page, spent(run))
+                part = privacy_part(page, spent(run), (run.summary or {}).get("accounts", ()))
             except MissingPackage as error:
                 part = f'<p class="soft">{escape(str(error))}</p>'
             parts.append(part if len(runs) == 1 else f"<h3>{escape(run.name)}</h3>{part}")

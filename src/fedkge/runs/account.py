@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fedkge.privacy.account import KEY, Account
 from fedkge.privacy.keyfile import key_in
 
 if TYPE_CHECKING:
+    from fedkge.methods import Member
     from fedkge.runs.experiment import Experiment
 
-FOLDER, KEY = ".fedkge", "site.key"
+FOLDER = ".fedkge"
 
 
 def accounts_folder(experiment: Experiment) -> Path:
@@ -40,6 +42,28 @@ def state_folder() -> Path:
 def account_of(experiment: Experiment, site: str) -> Path:
     """One site's folder."""
     return accounts_folder(experiment) / site
+
+
+def accounts_of(experiment: Experiment, member: Member) -> dict[str, Path]:
+    """The folders of the sites whose triples a member trains on."""
+    return {site: account_of(experiment, site) for site in member.parts}
+
+
+def sums(experiment: Experiment) -> list[dict[str, Any]]:
+    """What all runs of each site have cost together so far, in the accounts of an experiment's data.
+
+    Composed by one accountant, at the δ of the site's limit where it has one, else at the experiment's.
+    """
+    found = []
+    for folder in sorted(accounts_folder(experiment).glob("*/")):
+        if not Account.exists(folder):
+            continue
+        account = Account(folder)
+        limit = account.limit
+        for cost in account.costs(folder.name, experiment.privacy.delta):
+            own = {"runs": len(account.runs), "limit": None if limit is None else limit.epsilon}
+            found.append(cost.plain() | own | {"account": str(folder)})
+    return found
 
 
 def person_key(account: Path) -> bytes:

@@ -114,9 +114,8 @@ def _site(
     member = Member(trained_on(terms, name, called, key), {name: Part(called)})
     ids = {Axis(axis): [bytes.fromhex(one) for one in own] for axis, own in plain["ids"].items()}
     withheld = {Axis(axis): rows for axis, rows in plain["withheld"].items()}
-    stack = Stack(
-        terms, {name: member}, {name: ids}, device, True, protection(terms, name, member.graph, home)
-    )
+    own = protection(terms, name, member.graph, home, {name: account}, setting.run)
+    stack = Stack(terms, {name: member}, {name: ids}, device, True, own)
     learner = stack.learner(name)
     first = {
         axis: (tensors[f"first.{axis}.at"], tensors[f"first.{axis}.rows"])

@@ -16,6 +16,7 @@ from fedkge.graphs.graph import Federation
 from fedkge.nodes.ledgers import RESULT, run_entries
 from fedkge.nodes.result import read_result
 from fedkge.privacy import costs
+from fedkge.runs.account import sums
 from fedkge.runs.data import Sources, load
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
@@ -72,7 +73,7 @@ def run(
         if experiment.method.hubless:
             summary["peers"] = {home.name: read_result(home)["peer"] for home in homes}
         if experiment.privacy.noisy:
-            summary["privacy"] = _accounts(experiment, folder)
+            summary["privacy"], summary["accounts"] = _spent(experiment, folder)
         folder.write_summary(summary)
         folder.journal.write("end", metrics=summary["metrics"])
         return summary
@@ -94,8 +95,8 @@ def _sources(experiment: Experiment, data: Sources | Federation | None) -> Sourc
     return load(experiment) if data is None else Sources.of(experiment, data)
 
 
-def _accounts(experiment: Experiment, folder: RunFolder) -> list[dict[str, Any]]:
-    """What each site has spent, by its own ledger."""
+def _spent(experiment: Experiment, folder: RunFolder) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What each site has spent in this run, and in all its runs."""
     privacy = experiment.privacy
     assert privacy.delta is not None, "with noise there is a delta"
     try:
@@ -103,5 +104,5 @@ def _accounts(experiment: Experiment, folder: RunFolder) -> list[dict[str, Any]]
     except MissingPackage as error:
         message = f"{error}; `fedkge privacy RUN` tells epsilon where it is installed"
         warnings.warn(message, DataWarning, stacklevel=2)
-        return []
-    return [cost.plain() for cost in found]
+        return [], []
+    return [cost.plain() for cost in found], sums(experiment)

@@ -18,6 +18,7 @@ from fedkge.nodes.ledgers import check_begun
 from fedkge.nodes.protection import protection
 from fedkge.nodes.site import SiteNode
 from fedkge.nodes.stack import Fitted, fitted, stacks
+from fedkge.runs.account import accounts_of
 from fedkge.runs.data import Sources
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
@@ -58,7 +59,10 @@ class Simulated(Carrier):
         self.record = Record(folder.journal, experiment.rounds, tally, self.clock, watch)
         run = folder.begin({name: member.graph.digest() for name, member in members.items()})
         homes = {name: folder.home(name, member) for name, member in members.items()}
-        found = {n: protection(experiment, n, m.graph, homes[n]) for n, m in members.items()}
+        found = {
+            n: protection(experiment, n, m.graph, homes[n], accounts_of(experiment, m), run)
+            for n, m in members.items()
+        }
         protections = {name: one for name, one in found.items() if one is not None}
         check_begun(folder.home(HUB), {name: homes[name] for name in protections})
         identities = {name: sources.identity(experiment, member) for name, member in members.items()}

@@ -10,6 +10,7 @@ from shutil import copytree, ignore_patterns
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedkge.config import to_toml
@@ -20,8 +21,19 @@ from fedkge.graphs.writing import write_federation
 from fedkge.methods.unlearn import Unlearn
 from fedkge.nodes.ledgers import LEDGER
 from fedkge.nodes.store import write_whole
+from fedkge.privacy.seal import Head
+from fedkge.runs.account import accounts_folder
 from fedkge.runs.data import Sources, load
-from fedkge.runs.experiment import Data, Evaluate, Experiment, Marks, Participation, Runtime
+from fedkge.runs.experiment import (
+    Account,
+    Data,
+    Evaluate,
+    Experiment,
+    Marks,
+    Participation,
+    Persons,
+    Runtime,
+)
 from fedkge.runs.folder import LOCK, RunFolder
 from fedkge.runs.holdings import Holdings
 from fedkge.runs.requests import Erasure
@@ -69,6 +81,7 @@ def unlearn(
     with folder.unless_refused():
         data = _write_data(erasure.retained, at, experiment, resume)
         _write_withheld(old.experiment, experiment, erasure.retained)
+        _write_persons(experiment, erasure.retained)
     noted: dict[str, dict[str, Any]] = {}
     if resume and (out / "summary.json").is_file():
         pass  # all but its report is there
@@ -93,10 +106,13 @@ def planned(old: Holdings, erasure: Erasure, how: Unlearn, data: Path) -> Experi
     """The experiment of the new run; an error where unlearning is not possible."""
     base = original(old)
     withhold = base.align.withhold
+    persons = data.with_name(f"{data.name}-persons.txt") if base.persons.named else None
     base = replace(
         base,
         data=Data(path=data),
+        persons=Persons(names=persons),
         marks=Marks(),  # the files that it names may name what is forgotten; written data has its marks
+        account=Account(accounts_folder(base).absolute()),  # what was spent stays spent
         align=replace(
             base.align, withhold=None if withhold is None else data.with_name(f"{data.name}-withheld.txt")
         ),
@@ -156,12 +172,27 @@ def _write_withheld(old: Experiment, new: Experiment, retained: Federation) -> N
     write_whole(new.align.withhold, "\n".join(names).encode())
 
 
+def _write_persons(new: Experiment, retained: Federation) -> None:
+    """The persons that are still there."""
+    if new.persons.names is None:
+        return
+    there = {
+        graph.entities[i]
+        for graph in retained.values()
+        if graph.persons is not None
+        for i in np.flatnonzero(graph.persons).tolist()
+    }
+    write_whole(new.persons.names, "\n".join(sorted(there)).encode())
+
+
 def _carry_ledgers(old: RunFolder, new: RunFolder, erasure: Erasure) -> None:
     """What was spent on triples that stay was spent: it counts in the new run too."""
     for site in erasure.before:
         spent, home = old.path / "sites" / site / LEDGER, new.path / "sites" / site
         if site not in erasure.withdrawn and spent.is_file() and not (home / LEDGER).exists():
-            write_whole(home / LEDGER, spent.read_bytes())
+            for file in (spent, Head.at(spent)):
+                if file.is_file():
+                    write_whole(home / file.name, file.read_bytes())
 
 
 def _copied(old: Holdings, out: Path, write_data: Path | None) -> RunFolder:

@@ -1,0 +1,155 @@
+"""A site's own account: every release that any run has made of its confidential triples, and a limit.
+
+It lies in a folder of the site's, not of a run: seeds, sweeps, trials and unlearning add to it, and deleting
+or moving a run takes nothing away. The key in that folder, which is made once, says which site it is:
+what the data looks like does not matter. One process writes at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedkge.durable import locked, write_whole
+from fedkge.errors import ConfigError, DataError
+from fedkge.privacy.accountants import ACCOUNTANTS
+from fedkge.privacy.budget import Budget
+from fedkge.privacy.costs import Cost, accountant_for, cost_of, merged
+from fedkge.privacy.keyfile import key_in
+from fedkge.privacy.ledger import Ledger
+from fedkge.privacy.releases import Release
+from fedkge.privacy.spending import Allowance, BudgetSpent
+
+KEY, LEDGER, LIMIT, LOCK = "site.key", "ledger.jsonl", "limit.json", "lock"
+WAIT = 60.0  #: seconds that another process may hold the lock
+MANY = 6  #: different steps from which on RDP counts, as PLD takes a second for each
+
+
+class Account:
+    """What a site has ever spent. `limit` is for all of it together, of one unit."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.key = folder, key_in(folder / KEY)
+        with self._alone():
+            self.ledger = Ledger(folder / LEDGER, self.key)
+        self._allowances: dict[str, Allowance] = {}
+
+    @classmethod
+    def exists(cls, folder: Path) -> bool:
+        """Whether anything was ever charged there, or limited."""
+        return (folder / LEDGER).is_file() or (folder / LIMIT).is_file()
+
+    @property
+    def id(self) -> str:
+        """Names the site to itself; tells nothing about its key."""
+        return hashlib.blake2b(b"id", key=self.key, digest_size=8).hexdigest()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with locked(self.folder / LOCK, WAIT) as free:
+            if not free:
+                raise DataError(
+                    f"{self.folder / LOCK}: another process has held it for {WAIT:g} s; wait for it"
+                )
+            yield
+
+    # The limit
+
+    @property
+    def limit(self) -> Budget | None:
+        """What all runs together may cost, where that is set."""
+        path = self.folder / LIMIT
+        if not path.is_file():
+            return None
+        try:
+            said = json.loads(path.read_text(encoding="utf-8"))
+            return Budget(float(said["epsilon"]), float(said["delta"]), ACCOUNTANTS[self._accountant()]())
+        except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
+            raise DataError(f"{path}: expected epsilon and delta as JSON: {error}") from None
+
+    def set_limit(self, epsilon: float, delta: float) -> None:
+        """From now on; what was spent before counts."""
+        Budget(epsilon, delta)
+        with self._alone():
+            write_whole(self.folder / LIMIT, json.dumps({"epsilon": epsilon, "delta": delta}).encode())
+
+    def left(self, step: Release, most: int) -> int:
+        """How often, up to `most`, a step fits the limit; all of it without one."""
+        limit = self.limit
+        if limit is None:
+            return most
+        with self._alone():
+            self.ledger.refresh()
+        return self._allowance(step.unit).left(limit, step, most)
+
+    def _allowance(self, unit: str) -> Allowance:
+        if unit not in self._allowances:
+            self._allowances[unit] = Allowance(lambda: merged(self.releases(unit)), lambda: self.ledger.total)
+        return self._allowances[unit]
+
+    # What was spent
+
+    @contextmanager
+    def charging(
+        self, run: str, site: str, epoch: int, release: Release, units: int | None
+    ) -> Iterator[None]:
+        """Record a release when its run has recorded it, in here; one beyond the limit is refused."""
+        with self._alone():
+            self.ledger.refresh()
+            if (limit := self.limit) is not None:
+                left = self._allowance(release.unit).left(limit, release, release.count)
+                if left < release.count:
+                    raise BudgetSpent(
+                        f"site {site!r}: {release.count:,} more of {release.mechanism} would pass the limit "
+                        f"of all its runs, epsilon {limit.epsilon:g} at delta {limit.delta:g} "
+                        f"({self.folder}); {left:,} are left"
+                    )
+            yield
+            self.ledger.record(site, epoch, release, units, run)
+            self._allowance(release.unit).used(release)
+
+    def made(self, run: str) -> int:
+        """How many applications a run has made, as this account knows it."""
+        return self.ledger.made(run)
+
+    def releases(self, unit: str) -> list[Release]:
+        return [entry.release for entry in self.ledger.entries if entry.release.unit == unit]
+
+    @property
+    def runs(self) -> list[str]:
+        """The runs that have spent something, in order."""
+        return list(dict.fromkeys(entry.run or "" for entry in self.ledger.entries))
+
+    def _accountant(self) -> str:
+        """The tightest that is quick enough, and knows all of it."""
+        name = accountant_for(self.ledger.entries)
+        steps = {(r.mechanism, r.sampling) for r in (entry.release for entry in self.ledger.entries)}
+        return "rdp" if name == "pld" and len(steps) > MANY else name
+
+    def costs(self, site: str, delta: float | None = None) -> list[Cost]:
+        """What all runs cost together, composed by one accountant, at δ (unset: the limit's); by unit."""
+        limit = self.limit
+        at = delta if limit is None else limit.delta
+        if at is None or not self.ledger.entries:
+            return []
+        units = dict.fromkeys(entry.release.unit for entry in self.ledger.entries)
+        return [
+            cost_of(site, [e for e in self.ledger.entries if e.release.unit == unit], at, self._accountant())
+            for unit in units
+        ]
+
+    def check_plan(self, site: str, step: Release, count: int) -> None:
+        """An error unless so many steps fit the limit: said before a run begins."""
+        limit = self.limit
+        if limit is None or count < 1 or (left := self.left(step, count)) >= count:
+            return
+        spent = limit.spent(self.releases(step.unit))
+        raise ConfigError(
+            f"account: site {site!r} has spent epsilon {spent:.4g} of its limit {limit.epsilon:g} at delta "
+            f"{limit.delta:g}, in {len(self.runs)} runs ({self.folder}); this run plans {count:,} steps with "
+            f"{step.mechanism}, and {left:,} are left; take a smaller privacy.epsilon or fewer rounds, or "
+            "raise the limit with `fedkge account`"
+        )

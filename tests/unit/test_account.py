@@ -1,0 +1,257 @@
+"""A site's own account: it adds up over runs and processes, is signed, and its limit stops the next step."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedkge.errors import ConfigError, DataError
+from fedkge.graphs.marks import mark_share
+from fedkge.privacy import Account, Budget, Ledger, Release, Spending
+from fedkge.privacy.accountants import Pld
+from fedkge.privacy.releases import Everything, Gaussian
+from fedkge.privacy.seal import Head
+from fedkge.privacy.spending import BudgetSpent
+from fedkge.runs.account import account_of, accounts_folder
+from small_federations import experiment, federated, small_federation
+
+pytest.importorskip("dp_accounting")
+
+STEPS = Release(Gaussian(20.0), Everything(), 4)
+KEY = bytes(range(32))
+
+
+def spend(account: Path, run: Path, count: int = 1, name: str = "") -> Spending:
+    spending = Spending(Ledger(run, KEY), "a", None, 1000, {"a": Account(account)}, name or run.name)
+    for epoch in range(count):
+        spending.spend(STEPS, epoch + 1)
+    return spending
+
+
+def test_runs_add_up_and_are_composed_by_the_accountant(tmp_path: Path) -> None:
+    for run in "xyz":
+        spend(tmp_path / "account", tmp_path / run)
+    account = Account(tmp_path / "account")
+    (cost,) = account.costs("a", 1e-5)
+    assert account.runs == ["x", "y", "z"]
+    assert cost.epsilon == Pld().epsilon([replace(STEPS, count=12)], 1e-5)
+    one = Pld().epsilon([STEPS], 1e-5)
+    assert one < cost.epsilon < 3 * one, "composed, not just added"
+    assert (cost.unit, cost.count) == ("triple", 12)
+
+
+def test_units_have_sums_of_their_own(tmp_path: Path) -> None:
+    account = Account(tmp_path)
+    for unit in ("triple", "person"):
+        with account.charging("x", "a", 1, replace(STEPS, unit=unit), 100):  # type: ignore[arg-type]
+            pass
+    assert [(cost.unit, cost.count) for cost in account.costs("a", 1e-5)] == [("triple", 4), ("person", 4)]
+
+
+def test_a_site_is_the_same_whatever_its_data_looks_like(tmp_path: Path) -> None:
+    spend(tmp_path / "account", tmp_path / "x")
+    one, two = Account(tmp_path / "account"), Account(tmp_path / "account")
+    assert one.id == two.id
+    (tmp_path / "account").rename(tmp_path / "moved")
+    assert Account(tmp_path / "moved").id == one.id
+    assert Account(tmp_path / "another").id != one.id
+    assert (tmp_path / "moved" / "site.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_two_processes_at_once_lose_nothing(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from fedkge.privacy import Account, Ledger, Release, Spending\n"
+        "from fedkge.privacy.releases import Everything, Gaussian\n"
+        "at, name = Path(sys.argv[1]), sys.argv[2]\n"
+        "own = Spending(Ledger(at / name, bytes(32)), 'a', None, 100, {'a': Account(at / 'account')}, name)\n"
+        "[own.spend(Release(Gaussian(20.0), Everything(), 2), n + 1) for n in range(25)]\n"
+    )
+    both = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name]) for name in ("x", "y")]
+    assert [one.wait(120) for one in both] == [0, 0]
+    account = Account(tmp_path / "account")
+    assert account.ledger.total == 100
+    assert [account.made(run) for run in ("x", "y")] == [50, 50]
+    assert account.ledger.count("a") == 100, "numbers are given out once"
+
+
+# The limit
+
+
+def test_a_limit_stops_the_next_step_before_it_is_passed(tmp_path: Path) -> None:
+    budget = Budget(1.0, 1e-5)
+    step = replace(STEPS, count=1)
+    allowed = budget.allowed(step, [], 10_000)
+    Account(tmp_path / "account").set_limit(1.0, 1e-5)
+    one = spend(tmp_path / "account", tmp_path / "x", count=(allowed - 2) // 4)
+    two = spend(tmp_path / "account", tmp_path / "y", count=0)
+    left = allowed - one.ledger.total
+    assert one.left(step, 100) == two.left(step, 100) == left < 8
+    two.spend(replace(STEPS, count=left), 1)
+    assert one.left(step, 100) == 0, "it sees what the other has spent"
+    with pytest.raises(BudgetSpent, match="would pass the limit of all its runs"):
+        one.spend(step, 9)
+    assert one.ledger.total + two.ledger.total == allowed == Account(tmp_path / "account").ledger.total
+    with pytest.raises(ConfigError, match=r"1 steps with .* and 0 are left; .*`fedkge account`"):
+        Account(tmp_path / "account").check_plan("a", step, 1)
+
+
+def test_a_limit_that_is_none(tmp_path: Path) -> None:
+    account = Account(tmp_path)
+    assert account.left(STEPS, 10**6) == 10**6
+    with pytest.raises(ConfigError, match="epsilon"):
+        account.set_limit(-1.0, 1e-5)
+    (tmp_path / "limit.json").write_text("{")
+    with pytest.raises(DataError, match="expected epsilon and delta"):
+        account.left(STEPS, 1)
+
+
+# The seal
+
+
+def sealed(path: Path, lines: int = 5) -> Path:
+    ledger = Ledger(path, KEY)
+    for epoch in range(lines):
+        ledger.record("a", epoch, STEPS, 100)
+    return path
+
+
+def test_a_sealed_ledger_is_read_with_its_key_and_without(tmp_path: Path) -> None:
+    path = sealed(tmp_path / "ledger.jsonl")
+    assert Ledger(path).entries == Ledger(path, KEY).entries
+    assert Ledger(path).total == 20
+    with pytest.raises(DataError, match="whose key is needed"):
+        Ledger(path).record("a", 6, STEPS)
+    with pytest.raises(DataError, match="not signed by this site's key"):
+        Ledger(path, bytes(32))
+    assert Ledger(path, KEY).record("a", 6, STEPS).first == 20
+
+
+@pytest.mark.parametrize("keep", range(5))
+def test_a_tail_that_is_cut_is_noticed_without_any_checkpoint(tmp_path: Path, keep: int) -> None:
+    path = sealed(tmp_path / "ledger.jsonl")
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:keep]))
+    for key in (KEY, None):
+        with pytest.raises(DataError, match="lines are missing or changed at the end"):
+            Ledger(path, key)
+
+
+def test_a_last_line_that_is_damaged_is_not_taken_for_torn(tmp_path: Path) -> None:
+    path = sealed(tmp_path / "ledger.jsonl")
+    whole = path.read_bytes()
+    for at in (-2, -40, -200):
+        path.write_bytes(whole[:at])
+        with pytest.raises(DataError, match=r"at the end|not signed"):
+            Ledger(path, KEY)
+    changed = whole.replace(b'"noise": 20.0', b'"noise": 90.0')
+    path.write_bytes(whole[: whole.rindex(b'{"site"')] + changed[changed.rindex(b'{"site"') :])
+    with pytest.raises(DataError, match="not signed"):
+        Ledger(path, KEY)
+
+
+def test_a_line_that_was_written_without_its_head_counts(tmp_path: Path) -> None:
+    """Killed in between: the line is true; what it announces was never made."""
+    path = sealed(tmp_path / "ledger.jsonl", 4)
+    head = Head.at(path).read_bytes()
+    Ledger(path, KEY).record("a", 5, STEPS)
+    Head.at(path).write_bytes(head)
+    assert Ledger(path, KEY).total == 20
+    Ledger(path, KEY).record("a", 6, STEPS)
+    assert Ledger(path, KEY).total == 24
+
+
+def test_the_head_cannot_be_left_out_or_made_up(tmp_path: Path) -> None:
+    path = sealed(tmp_path / "ledger.jsonl")
+    head = Head.at(path)
+    said = json.loads(head.read_text())
+    lines = path.read_bytes().splitlines(keepends=True)
+    short = Ledger(path, KEY)
+    head.write_text(json.dumps(said | {"lines": 3, "ledger": short._heads[3], "releases": 12}))
+    path.write_bytes(b"".join(lines[:3]))
+    with pytest.raises(DataError, match="not signed by this site's key"):
+        Ledger(path, KEY)
+    head.unlink()
+    with pytest.raises(DataError, match="missing; it says where"):
+        Ledger(path)
+    head.write_text("{}")
+    with pytest.raises(DataError, match="damaged"):
+        Ledger(path)
+
+
+def test_an_older_copy_of_ledger_and_head_is_noticed_by_the_account(tmp_path: Path) -> None:
+    run = tmp_path / "ledger.jsonl"
+    spend(tmp_path / "account", run, 2)
+    copies = {file: file.read_bytes() for file in (run, Head.at(run))}
+    spend(tmp_path / "account", run, 1)
+    for file, content in copies.items():
+        file.write_bytes(content)
+    assert Ledger(run, KEY).total == 8, "the seal alone cannot tell"
+    with pytest.raises(DataError, match=r"has 8 releases, and .* knows of 12"):
+        spend(tmp_path / "account", run, 1)
+
+
+# Where it is
+
+
+def test_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "sites"
+    data.mkdir()
+    beside = experiment(data={"path": str(data), "name": None})
+    assert account_of(beside, "a") == data / ".fedkge" / "a"
+    chosen = experiment(data={"path": str(data), "name": None}, account={"folder": str(tmp_path / "x")})
+    assert account_of(chosen, "a") == tmp_path / "x" / "a"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert account_of(experiment(), "a") == tmp_path / "state" / "fedkge" / "accounts" / "made up" / "a"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert accounts_folder(experiment()).is_relative_to(tmp_path / "home" / ".local" / "state" / "fedkge")
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert accounts_folder(beside).is_relative_to(tmp_path / "home"), "where nobody can write"
+
+
+STRICT: dict[str, Any] = {"mode": "strict", "noise": 4.0, "delta": 1e-4, "accountant": "rdp"}
+MARKED = mark_share(small_federation(), 0.5, 0)
+
+
+def strict(path: Path, accounts: Path, **rest: Any) -> Any:
+    rest = {"privacy": STRICT, "method": {"name": "fedep"}, "rounds": 2, **rest}
+    return federated(path, MARKED, account={"folder": str(accounts)}, **rest)
+
+
+def test_seeds_of_a_run_add_up_and_a_limit_stops_the_next_one(tmp_path: Path) -> None:
+    pytest.importorskip("numba")
+    accounts = tmp_path / "accounts"
+    strict(tmp_path / "0", accounts).play()
+    one = Account(accounts / "a").costs("a", 1e-4)[0]
+    strict(tmp_path / "1", accounts, seed=1).play()
+    two = Account(accounts / "a").costs("a", 1e-4)[0]
+    assert two.count == 2 * one.count
+    assert one.epsilon < two.epsilon < 2 * one.epsilon
+    Account(accounts / "a").set_limit(two.epsilon + 1e-9, 1e-4)
+    with pytest.raises(ConfigError, match=r"site 'a' has spent epsilon .* of its limit"):
+        strict(tmp_path / "2", accounts, seed=2)
+    assert Account(accounts / "a").ledger.total == two.count
+    Account(accounts / "a").set_limit(100.0, 1e-4)
+    strict(tmp_path / "3", accounts, seed=2)
+
+
+def test_a_run_under_way_ends_before_a_limit_that_another_has_used_up(tmp_path: Path) -> None:
+    pytest.importorskip("numba")
+    accounts = tmp_path / "accounts"
+    run = strict(tmp_path / "0", accounts, rounds=4)
+    run.play(until=lambda round: round == 2)
+    made = Account(accounts / "a").ledger.total
+    assert made
+    with Account(accounts / "a").charging("other", "a", 1, Release(Gaussian(1.0), Everything(), 1), 100):
+        pass
+    Account(accounts / "a").set_limit(Account(accounts / "a").costs("a", 1e-4)[0].epsilon + 1e-9, 1e-4)
+    own = run.sites["a"].learner.protection
+    assert own.spending.left(own.cadence.release(own.privacy, own.noise, 1), 1) == 0
+    run.play()
+    assert Account(accounts / "a").ledger.total == made + 1, "not one step more"
