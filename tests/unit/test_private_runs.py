@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from fedkge.nodes.protection import new_secret
 from fedkge.nodes.result import read_result
 from fedkge.nodes.stack import Stack
 from fedkge.privacy import read_ledger
+from fedkge.privacy.seal import Head
+from fedkge.runs.account import account_of
 from fedkge.runs.data import _marked
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.run import Simulated, Simulation, run
@@ -177,17 +180,33 @@ def test_a_resumed_run_pays_again_and_with_other_noise(
     assert differ(resumed, whole)
 
 
+def forged(ledger: Path, lines: list[str]) -> None:
+    """A ledger as somebody without the site's key writes it: a chain, but no signatures and no head."""
+    after = ""
+    for number, line in enumerate(lines):
+        plain = json.loads(line)
+        plain.pop("mac")
+        lines[number] = json.dumps(plain | {"after": after})
+        after = blake2b(lines[number].encode(), digest_size=12).hexdigest()
+    ledger.write_text("".join(f"{line}\n" for line in lines))
+    Head.at(ledger).unlink()
+
+
 def test_a_run_that_lost_its_ledger_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed_in(3, monkeypatch, tmp_path / "killed")
     site = tmp_path / "killed" / "sites" / "b"
     (site / LEDGER).unlink()
+    with pytest.raises(DataError, match=r"sites/b/.*: has 0 lines, and its head knows of"):
+        played(tmp_path / "killed", MARKED, method={"name": "fedep"}, privacy=STRICT)
+    Head.at(site / LEDGER).unlink()
     with pytest.raises(DataError, match=r"sites/b/.*: its 0 releases are not, or not all of, the"):
         played(tmp_path / "killed", MARKED, method={"name": "fedep"}, privacy=STRICT)
     journal = (site / "journal.jsonl").read_bytes()
     (site / "journal.jsonl").unlink()
-    with pytest.raises(DataError, match=r"sites/b/.*: no releases, while .*hub/journal.* rounds that made"):
+    with pytest.raises(DataError, match=r"sites/b/.*: has 0 releases, and .* knows of .* this run has made"):
         played(tmp_path / "killed", MARKED, method={"name": "fedep"}, privacy=STRICT)
     shutil.rmtree(site)
+    shutil.rmtree(account_of(experiment(), "b"))
     with pytest.raises(DataError, match=r"sites/b/.*: no releases, while .*hub/journal.* rounds that made"):
         played(tmp_path / "killed", MARKED, method={"name": "fedep"}, privacy=STRICT)
     for checkpoints in (tmp_path / "killed").rglob("checkpoints"):
@@ -222,6 +241,8 @@ def test_an_ended_run_knows_its_ledger(tmp_path: Path) -> None:
     home = path / "sites" / "c"
     *lines, last = (home / LEDGER).read_text().splitlines(keepends=True)
     (home / LEDGER).write_text("".join([*lines, last.replace('"noise": 1.0', '"noise": 100.0')]))
+    assert "lines are missing or changed at the end" in refused("privacy", path)
+    forged(home / LEDGER, [*lines, last.replace('"noise": 1.0', '"noise": 100.0')])
     says = f"its {spent['c']:,} releases are not, or not all of, the {spent['c']:,} that the run has made"
     assert says in refused("privacy", path)
     for checkpoints in path.rglob("checkpoints"):
@@ -254,6 +275,8 @@ def test_a_ledger_that_lost_lines_of_an_unfinished_run_is_an_error(
     assert rounds_1_and_2 < sum(entry.release.count for entry in entries), "the third had begun"
     lines = ledger.read_text().splitlines(keepends=True)
     ledger.write_text("".join(lines[:3]))
+    assert "has 3 lines, and its head knows of 5" in refused("privacy", path)
+    forged(ledger, lines[:3])
     kept = sum(entry.release.count for entry in entries[:3])
     says = f"its {kept} releases are not, or not all of, the {rounds_1_and_2} that the run has made"
     assert says in refused("privacy", path)

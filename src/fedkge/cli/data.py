@@ -135,6 +135,10 @@ def split_command(
     out: Target,
     ratio: Annotated[str, typer.Option(help="train:valid:test.")] = "8:1:1",
     seed: Seed = 0,
+    keep_confidential: Annotated[
+        bool,
+        typer.Option("--keep-confidential", help="Confidential triples stay in train."),
+    ] = False,
     form: As = Format.TSV,
     compress: Compress = False,
     strict: Strict = False,
@@ -148,7 +152,7 @@ def split_command(
 
         parts = parse_ratio(ratio)
         federation = obtain(source, strict=strict)
-        divided = {site: split(graph, parts, seed) for site, graph in federation.items()}
+        divided = {site: split(graph, parts, seed, keep_confidential) for site, graph in federation.items()}
         _write(divided, fresh, form, compress)
         show(_sizes(divided), as_json, str(out))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -93,6 +94,10 @@ def predict(
     tail: Annotated[str | None, typer.Option()] = None,
     top: Annotated[int, typer.Option(help="How many.")] = 10,
     known: Annotated[bool, typer.Option(help="Also what the graph already states.")] = False,
+    unrestricted: Annotated[
+        bool,
+        typer.Option("--unrestricted", help="As if only unrestricted triples were known: for others to see."),
+    ] = False,
     view: View = "",
     json: Json = False,
 ) -> None:
@@ -101,7 +106,11 @@ def predict(
         from fedkge.evaluation import predict as best
 
         ((_, tables, graph),) = _sites(run, site, view)
-        found = best(tables, graph, head=head, relation=relation, tail=tail, top=top, exclude_known=not known)
+        marks = graph.confidential
+        if not unrestricted and (graph.persons is not None or (marks is not None and marks.any())):
+            _warn_of_confidential(known)
+        how = {"exclude_known": not known, "openly": unrestricted}
+        found = best(tables, graph, head=head, relation=relation, tail=tail, top=top, **how)
         show([asdict(one) for one in found], json)
 
 
@@ -110,6 +119,9 @@ def embeddings(
     site: Site,
     out: Annotated[Path, typer.Option(help="A folder for the files.")],
     format: Annotated[str, typer.Option(help="safetensors, parquet, tsv or pykeen.")] = "safetensors",
+    persons: Annotated[
+        bool, typer.Option("--persons", help="Rows of persons too: for the site alone.")
+    ] = False,
     view: View = "",
     json: Json = False,
 ) -> None:
@@ -121,6 +133,8 @@ def embeddings(
 
         check("--format", format, (*map(str, Format), "pykeen"))
         ((_, tables, graph),) = _sites(run, site, view)
+        if graph.persons is not None and not persons:
+            tables, graph = _without_persons(tables, graph)
         try:
             if format == "pykeen":
                 files = save_pykeen(tables, graph, out)
@@ -129,6 +143,27 @@ def embeddings(
         except OSError as error:
             raise DataError(f"{out}: cannot be written: {error.strerror}") from None
         show([{"file": str(path), "bytes": path.stat().st_size} for path in files], json)
+
+
+def _warn_of_confidential(known: bool) -> None:
+    """Answers that depend on confidential triples without noise are for the site alone."""
+    which = "answers marked as known" if known else "known answers, which are left out,"
+    print(
+        f"warning: {which} may be confidential triples: keep this at the site, or give --unrestricted, which "
+        "knows unrestricted ones only",
+        file=sys.stderr,
+    )
+
+
+def _without_persons(tables: Tables, graph: Graph) -> tuple[Tables, Graph]:
+    import torch
+
+    from fedkge.graphs.persons import without_persons
+    from fedkge.models import Tables
+
+    assert graph.persons is not None
+    others = torch.from_numpy(~graph.persons).to(tables.device)
+    return Tables(tables.model, tables.entities[others], tables.relations), without_persons(graph)
 
 
 def _sites(run: Path, site: str | None = None, view: str = "") -> list[tuple[str, Tables, Graph]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from fedkge.errors import ConfigError
 from fedkge.evaluation.checks import check_tables, diverged
-from fedkge.graphs.graph import Graph, Ids
+from fedkge.graphs.graph import Graph, Ids, Split
+from fedkge.graphs.persons import NOBODY, about_nobody, belongs
 from fedkge.models import Side, Tables
 
 COLUMNS = ("head", "relation", "tail")
@@ -36,8 +37,13 @@ def predict(
     tail: str | None = None,
     top: int = 10,
     exclude_known: bool = True,
+    openly: bool = False,
 ) -> list[Prediction]:
-    """The `top` likeliest names for the one of the three that is None, best first; equal scores by id."""
+    """The `top` likeliest names for the one of the three that is None, best first; equal scores by id.
+
+    `openly`: as somebody may see them who knows unrestricted triples only. Confidential triples are not
+    known, and no person is an answer or can be asked about.
+    """
     given = (head, relation, tail)
     missing = [column for column, name in enumerate(given) if name is None]
     if len(missing) != 1:
@@ -50,8 +56,9 @@ def predict(
     ids = [-1 if name is None else names[i].id(name) for i, name in enumerate(given)]
     asked = missing[0]
     scores = _scores(tables, ids, asked, len(names[asked]))
-    known = _answers(graph, ids, asked)
-    best = _best(scores, known if exclude_known else known[:0], top)
+    known = _answers(_opened(graph) if openly else graph, ids, asked)
+    hidden = _hidden(graph, ids, asked) if openly else known[:0]
+    best = _best(scores, np.concatenate((known if exclude_known else known[:0], hidden)), top)
     stated = np.isin(best, known)
     found = []
     for one, fact in zip(best, stated, strict=True):
@@ -81,6 +88,24 @@ def _answers(graph: Graph, ids: list[int], asked: int) -> Ids:
     triples = graph.all()
     fits = [triples[:, column] == one for column, one in enumerate(ids) if column != asked]
     return triples[fits[0] & fits[1], asked]
+
+
+def _opened(graph: Graph) -> Graph:
+    """What is stated in the open: no confidential training triple, and nothing about a person."""
+    stays = np.ones(len(graph.train), np.bool_) if graph.confidential is None else ~graph.confidential
+    stays &= belongs(graph, graph.train) == NOBODY
+    valid, test = (about_nobody(graph, split) for split in (Split.VALID, Split.TEST))
+    return replace(graph, train=graph.train[stays], valid=valid, test=test, confidential=None)
+
+
+def _hidden(graph: Graph, ids: list[int], asked: int) -> Ids:
+    """The persons, where an entity is asked for; an error where one is asked about."""
+    if graph.persons is None:
+        return np.empty(0, np.int64)
+    for column in (0, 2):
+        if column != asked and graph.persons[ids[column]]:
+            raise ConfigError(f"{COLUMNS[column]}: a person, about whom nothing is said to others")
+    return np.empty(0, np.int64) if COLUMNS[asked] == "relation" else np.flatnonzero(graph.persons)
 
 
 def _best(scores: NDArray[np.floating], excluded: Ids, top: int) -> Ids:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedkge.errors import DataError, suggest
-from fedkge.graphs.graph import Federation, Graph, Ids, Mask, Split
+from fedkge.graphs.graph import Federation, Graph, Ids, Mask, Names, Split
+from fedkge.graphs.subgraph import renumbered
 
 NOBODY, SEVERAL = -1, -2  #: owners of triples about no person, and about two
 
@@ -111,6 +112,20 @@ def about_nobody(graph: Graph, split: Split | str) -> Ids:
     """The triples of a split that say nothing about a person: those that may be asked about in a message."""
     triples = graph.split(split)
     return triples if graph.persons is None else triples[belongs(graph, triples) == NOBODY]
+
+
+def without_persons(graph: Graph) -> Graph:
+    """The same graph for others to see: other entities in the same order, and triples about nobody."""
+    if graph.persons is None:
+        return graph
+    number = np.cumsum(~graph.persons) - 1
+    every = np.arange(graph.n_relations)
+    train, valid, test = (renumbered(about_nobody(graph, split), number, every) for split in Split)
+    marks = graph.confidential
+    if marks is not None:
+        marks = marks[belongs(graph, graph.train) == NOBODY]
+    names = [name for name, hidden in zip(graph.entities, graph.persons, strict=True) if not hidden]
+    return Graph(Names(names, graph.entities.axis), graph.relations, train, valid, test, marks)
 
 
 @dataclass(frozen=True, eq=False)

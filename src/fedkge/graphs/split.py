@@ -23,27 +23,35 @@ def parse_ratio(text: str) -> tuple[float, float, float]:
     return _checked([*parts, 0.0] if len(parts) == 2 else parts)
 
 
-def split(graph: Graph, ratio: Sequence[float] = (8, 1, 1), seed: int = 0) -> Graph:
+def split(
+    graph: Graph, ratio: Sequence[float] = (8, 1, 1), seed: int = 0, keep_confidential: bool = False
+) -> Graph:
     """The same triples, divided anew at random by `ratio` = train:valid:test.
 
     Every entity and every relation has a triple in train, without exception. Where that leaves too few
     triples to hold out, what can be held out is shared in the proportion of valid to test, every triple
     left in train is the last of some entity or relation, and a warning says so.
     A held-out triple loses its confidential mark, which only means something in train; a warning counts
-    the marks lost.
+    the marks lost. With `keep_confidential` all marked triples stay in train, and the others are divided as
+    if there were no marked ones: nothing about valid and test depends on them.
     """
     ratio = _checked(ratio)
     whole = merged(graph)
     triples = whole.train
     if not len(triples):
         raise DataError("nothing to split: the graph has no triples")
-    wanted = [round(len(triples) * part / sum(ratio)) for part in ratio[1:]]
-    out = spare(triples, sum(wanted), generator(seed, "split"))
+    kept = np.zeros(len(triples), np.bool_)
+    if keep_confidential and whole.confidential is not None:
+        kept = whole.confidential
+        if kept.all():
+            raise DataError("nothing to hold out: all triples are confidential")
+    wanted = [round((~kept).sum() * part / sum(ratio)) for part in ratio[1:]]
+    out = np.flatnonzero(~kept)[spare(triples[~kept], sum(wanted), generator(seed, "split"))]
     if len(out) < sum(wanted):
         n_valid = round(len(out) * wanted[0] / sum(wanted))
         warnings.warn(
-            f"only {len(out):,} of {len(triples):,} triples can be held out without losing an entity or "
-            f"relation from train: valid {n_valid:,} instead of {wanted[0]:,}, "
+            f"only {len(out):,} of {int((~kept).sum()):,} triples can be held out without losing an entity "
+            f"or relation from train: valid {n_valid:,} instead of {wanted[0]:,}, "
             f"test {len(out) - n_valid:,} instead of {wanted[1]:,}",
             DataWarning,
             stacklevel=2,

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from fedkge.durable import PRIVATE
 from fedkge.errors import DataError
 from fedkge.evaluation import Ranks
 from fedkge.exports.files import save_embeddings
@@ -53,7 +54,8 @@ def save_tables(tables: Tables, graph: Graph, folder: Path) -> None:
     from safetensors import SafetensorError
 
     try:
-        save_embeddings(tables, graph, folder, "safetensors")
+        for path in save_embeddings(tables, graph, folder, "safetensors"):
+            path.chmod(PRIVATE)
     except (OSError, SafetensorError) as error:
         raise DataError(f"{folder}: cannot be written: {error}; mend it and give --resume") from None
 

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 
 import fedkge
+from fedkge.durable import keep_private
 from fedkge.errors import DataError, MissingPackage
 from fedkge.reports.canvas import Canvas
 from fedkge.reports.cards import cards
@@ -43,6 +44,7 @@ def write_page(content: str, path: Path) -> None:
         if path.exists() and not _is_report(path):
             raise DataError(f"{path}: exists and is no report of fedkge; choose another file with --out")
         path.parent.mkdir(parents=True, exist_ok=True)
+        keep_private(draft)
         draft.write_text(content, encoding="utf-8")
         draft.replace(path)
     except OSError as error:

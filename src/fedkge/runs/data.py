@@ -143,9 +143,9 @@ def _read(data: Data, seed: int) -> dict[str, Graph]:
         federation = read_federation(data.path, strict=data.strict, drop_leaks=data.drop_leaks)
     if data.ratio is None:
         return federation
-    ratio = parse_ratio(data.ratio)
+    ratio, keep = parse_ratio(data.ratio), data.held_out == "unrestricted"
     return {
-        site: graph if len(graph.valid) and len(graph.test) else split(merged(graph), ratio, seed)
+        site: graph if len(graph.valid) and len(graph.test) else split(merged(graph), ratio, seed, keep)
         for site, graph in federation.items()
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -33,12 +33,17 @@ class Data:
     name: str | None = None
     path: Path | None = None
     ratio: str | None = None  #: splits sites that lack valid or test anew, as in "8:1:1"
+    held_out: Literal["all", "unrestricted"] | None = (
+        None  #: by ratio; unset: all, or where privacy protects confidential triples only unrestricted ones
+    )
     strict: bool = False  #: entities that training never saw are an error
     drop_leaks: bool = False  #: with `path`: a triple in two splits is left out of the later one, no error
 
     def __post_init__(self) -> None:
         if (self.name is None) == (self.path is None):
             raise ConfigError("name, path: expected one of the two")
+        if self.held_out is not None and self.ratio is None:
+            raise ConfigError("held_out: of no use without ratio")
 
     def __str__(self) -> str:
         return self.name or str(self.path)
@@ -131,6 +136,10 @@ class Experiment(Terms):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.persons.check(self.privacy)
+        if self.data.ratio is not None and self.data.held_out is None:
+            protects = self.privacy.mode in ("strict", "u-only")
+            chosen: Literal["all", "unrestricted"] = "unrestricted" if protects else "all"
+            object.__setattr__(self, "data", replace(self.data, held_out=chosen))
         if self.start is not None and self.privacy.mode != "off":
             raise ConfigError(
                 f"start: with privacy.mode {self.privacy.mode!r} the tables of another run cannot be gone on "

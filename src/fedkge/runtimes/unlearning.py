@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from fedkge.config import to_toml
+from fedkge.durable import PRIVATE
 from fedkge.errors import ConfigError
 from fedkge.graphs.graph import Federation
 from fedkge.graphs.marks import read_names
@@ -160,6 +161,8 @@ def _following(base: Experiment, erasure: Erasure, how: Unlearn) -> dict[str, An
 def _write_data(retained: Federation, at: Path, experiment: Experiment, resume: bool) -> Sources:
     if not (resume and at.is_dir()):
         write_federation(retained, at)
+        for file in (path for path in at.rglob("*") if path.is_file()):
+            file.chmod(PRIVATE)
     return load(experiment)
 
 
