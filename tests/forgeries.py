@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -60,6 +60,11 @@ def about(**changes: Any) -> Forge:
 
 def carrying(change: Callable[[Body], Body]) -> Forge:
     return lambda message: replace(message, body=change(dict(message.body)))
+
+
+def answers(messages: Iterable[Message]) -> list[Message]:
+    """Those that say more than why something is refused."""
+    return [message for message in messages if message.kind != "refusal"]
 
 
 ADDRESSES: dict[str, tuple[Forge, str]] = {

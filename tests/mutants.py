@@ -22,11 +22,14 @@ ODD: list[Any] = [
     {"x": [{"y": {}}]},
 ]  # fmt: skip
 NAMES = ("a", "b", "c", "d", HUB, "", "mallory", "?", "A", "x" * 200)
-KINDS = ("join", "shared", "train", "upload", "measure", "metrics", "stop", "", "Train", "gossip")
+KINDS = ("join", "shared", "train", "upload", "measure", "metrics", "stop", "refusal", "", "Train", "gossip")
 ROUNDS = (0, 1, 2, 3, 4, 5, 99, 2**31, 10**17)
 CODE = ("values", "scale", "where", "support", "new.values", "singular", "right")
 PARTS = (*CODE, "ids", "ends", "serial", "", "x.y")
-KEYS = ("taken", "best", "held", "dials", "version", "queries", "allows", "metrics", "views", "x", "")
+KEYS = (
+    "taken", "best", "held", "dials", "version", "queries", "allows", "metrics", "views", "fedkge",
+    "fingerprint", "by_two", "why", "x", "",
+)  # fmt: skip
 NUMBERS = (0, 1, -1, 2, 127, -128, 255, 2**31 - 1, 1e9, 1.0001e9, -1e38, 3.3e38, INF, -INF, NAN, 1e-45)
 
 

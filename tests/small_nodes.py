@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from fedkge import __version__
 from fedkge.exchange.announce import announcement
 from fedkge.exchange.rows import HUB, Message
 from fedkge.exchange.select import Full, Selection
@@ -62,7 +63,7 @@ def hub(
 def joining(site: str, ids: Sequence[bytes] | None = IDS) -> Message:
     """A site that has no entities but these; none: one of a method that shares nothing."""
     body = announcement({} if ids is None else {Axis.ENTITY: ids})
-    return Message(site, HUB, "join", 0, body, {"version": 0, "queries": {site: 10}})
+    return Message(site, HUB, "join", 0, body, {"fedkge": __version__, "version": 0, "queries": {site: 10}})
 
 
 def join(at: Heard, ids: Sequence[bytes] | None = IDS) -> dict[str, Message]:

@@ -120,6 +120,8 @@ def options(part: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, Mapping):
+        return {name: options(one) if is_dataclass(one) else _plain(one) for name, one in value.items()}
     return list(value) if isinstance(value, tuple) else value
 
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedkge import __version__
 from fedkge.errors import DataError
 from fedkge.exchange.codec import Float32
 from fedkge.exchange.rows import HUB, PROTOCOL, Message
@@ -23,6 +24,7 @@ from fedkge.graphs.graph import Graph
 from fedkge.nodes.base import Node
 from fedkge.nodes.hub import HubNode
 from fedkge.nodes.site import SiteNode
+from forgeries import answers
 from mutants import mutant
 from small_federations import small_graph
 from small_nodes import ByHand
@@ -65,6 +67,7 @@ FEDERATIONS: dict[str, dict[str, Any]] = {
     },
     "private": {"method": {"name": "fedep"}, "codec": {"name": "int4"}, "privacy": PRIVATE},
     "single": {"method": {"name": "single"}},
+    "pseudonyms": {"method": {"name": "fedep"}, "participation": {"open": True}},
 }
 
 
@@ -83,7 +86,12 @@ def federation(private: bool) -> dict[str, Graph]:
 
 
 def nodes(folder: Path, name: str) -> ByHand:
-    at = ByHand(folder, federation(name == "private"), **COMMON, **FEDERATIONS[name])
+    align = {}
+    if name == "pseudonyms":
+        align = {"secret": str(folder.with_suffix(".secret"))}
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.with_suffix(".secret").write_bytes(bytes(16))
+    at = ByHand(folder, federation(name == "private"), align=align, **COMMON, **FEDERATIONS[name])
     for node in at.nodes.values():
         node.store = None  # nothing is written
     return at
@@ -108,13 +116,13 @@ class Fuzz:
         self.outcomes: Counter[str] = Counter()
         self.kinds: Counter[str] = Counter()  # of messages that were heeded
         self.refusals: list[str] = []
-        refuse = Node.refuse
+        unheeded = Node._unheeded
 
-        def counted(node: Node, message: Message, why: str) -> list[Message]:
+        def counted(node: Node, event: str, message: Message, why: str) -> None:
             self.refusals.append(why)
-            return refuse(node, message, why)
+            unheeded(node, event, message, why)
 
-        monkeypatch.setattr(Node, "refuse", counted)
+        monkeypatch.setattr(Node, "_unheeded", counted)
 
     def play(self, count: int, messages: int, chance: float) -> None:
         """To the end, with so many mutants; at each of so many messages with this chance."""
@@ -145,7 +153,7 @@ class Fuzz:
                 raise
             if self.refusals:
                 assert node.digest() == digest, f"{self.name}: a refusal changed {name}: {data!r}"
-                assert (len(self.refusals), out) == (1, [])
+                assert (len(self.refusals), answers(out)) == (1, [])
                 assert not self.refusals[0].startswith("cannot be read"), f"it is not said why: {data!r}"
                 self.outcomes["refused"] += 1
             elif out and isinstance(node, SiteNode) and node.digest() == digest:
@@ -197,7 +205,8 @@ def answers_last(hub: HubNode, data: bytes) -> bool:
         message = decode(data)
     except DataError:
         return False
-    return (message.sender, message.round) == (SILENT, hub._round) and message.kind in ("upload", "metrics")
+    kinds = ("upload", "metrics", "refusal")
+    return (message.sender, message.round) == (SILENT, hub._round) and message.kind in kinds
 
 
 def finite(tensor: Tensor) -> bool:
@@ -215,7 +224,12 @@ def hub_may_heed(hub: AnyNode, message: Message) -> None:
     if message.kind == "join":
         assert message.round == 0
         assert all(map(is_whole, message.note["queries"].values()))
-        assert message.note.keys() <= {"version", "queries", "allows"}
+        assert message.note.keys() <= {"fedkge", "version", "queries", "allows", "fingerprint"}
+        assert message.note["fedkge"] == __version__
+        assert (message.note.get("fingerprint") is not None) == hub.pseudonyms
+    elif message.kind == "refusal":
+        assert message.note.keys() == {"why"}
+        assert message.round <= hub._round
     elif message.kind == "upload":
         assert message.round in hub.owed[message.sender]
         assert message.note.keys() <= {"allows"}
@@ -234,10 +248,14 @@ def hub_may_heed(hub: AnyNode, message: Message) -> None:
 
 def site_may_heed(site: SiteNode, message: Message) -> None:
     assert message.sender == HUB
-    assert message.round <= site.terms.rounds
     note = message.note
+    if message.kind == "refusal":
+        assert note.keys() == {"why"}
+        return
+    assert message.round <= site.terms.rounds
     if message.kind == "shared":
-        assert note.keys() == {"version"}
+        pseudonyms = site.identity.fingerprint is not None
+        assert note.keys() == {"fedkge", "version", *(["by_two"] if pseudonyms else [])}
         return
     assert site.ready
     assert note.keys() <= {"taken", "best", "held", "dials"}

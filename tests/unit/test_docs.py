@@ -24,7 +24,17 @@ from fedkge.methods import METHODS
 from fedkge.models import MODELS
 from fedkge.nodes.terms import Participation
 from fedkge.privacy import Privacy
-from fedkge.runs.experiment import Account, Align, Data, Evaluate, Experiment, Marks, Persons, Runtime
+from fedkge.runs.experiment import (
+    Accept,
+    Account,
+    Align,
+    Data,
+    Evaluate,
+    Experiment,
+    Marks,
+    Persons,
+    Runtime,
+)
 from fedkge.training import Trainer
 
 ROOT = Path(__file__).parents[2]
@@ -251,6 +261,12 @@ def test_experiment_options() -> None:
     own = [field for field in fields(Experiment) if field.type in ("int", "Path | None")]
     plain = {f"`{field.name}`": shown(field.default) for field in own}
     assert plain == {name: found[name] for name in ("`seed`", "`rounds`", "`start`")}
+
+
+def test_what_a_site_accepts() -> None:
+    documented = tables(ROOT / "docs" / "alignment.md", "accept", "default")
+    expected = {f"`{field.name}`": shown(field.default) for field in fields(Accept)}
+    assert {name: default for name, default, _ in documented} == expected
 
 
 def test_privacy_options() -> None:

@@ -172,7 +172,14 @@ JOINING: dict[str, tuple[Forge, str]] = {
     "a budget below zero": (noting(allows=-1), "allows: -1"),
     "a budget in words": (noting(allows="all"), "allows: 'all'"),
     "an endless budget": (noting(allows=float("inf")), "allows: inf"),
-    "something beside": (noting(totals={"entity": 2}), "a note of ['queries', 'totals', 'version']"),
+    "another release": (noting(fedkge="0.0.9"), "runs fedkge '0.0.9', here is"),
+    "a release before all": (noting(fedkge=None), "runs fedkge None, here is"),
+    "a release in numbers": (noting(fedkge=1), "runs fedkge 1, here is"),
+    "a fingerprint": (noting(fingerprint="0" * 16), "announces pseudonyms, expected names"),
+    "something beside": (
+        noting(totals={"entity": 2}),
+        "a note of ['fedkge', 'queries', 'totals', 'version']",
+    ),
     "no rows": (carrying(lambda body: {}), "announces []"),
     "other rows": (
         carrying(lambda body: announcement({Axis.RELATION: IDS})),
@@ -208,8 +215,10 @@ def test_a_forged_announcement_is_refused(forge: Forge, why: str) -> None:
     at.receive(joining("b"))
     before = at.digest()
     forged = forge(joining("a"))
-    assert at.read(encode(forged)) == []
+    told = at.read(encode(forged))
     (event,) = events(at, "refused")
+    known = (forged.sender, forged.recipient, forged.run, forged.kind) == ("a", HUB, "", "join")
+    assert [(m.recipient, m.kind, m.note) for m in told] == [("a", "refusal", {"why": event["why"]})] * known
     assert why in event["why"]
     assert len(event["why"]) < 500
     assert at.digest() == before

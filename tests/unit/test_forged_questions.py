@@ -23,6 +23,7 @@ from forgeries import (
     PLAIN,
     Forge,
     about,
+    answers,
     beside,
     carrying,
     filled,
@@ -139,7 +140,10 @@ OTHERS: dict[str, tuple[str, Forge, str]] = {
     "no announcement": ("new", noting(version=None), "version: None"),
     "an announcement in words": ("new", noting(version="0"), "version: '0'"),
     "a false announcement": ("new", noting(version=False), "version: False"),
-    "more about it": ("new", noting(taken=1), "a note of ['taken', 'version']"),
+    "more about it": ("new", noting(taken=1), "a note of ['fedkge', 'taken', 'version']"),
+    "another release": ("new", noting(fedkge="9.9.9"), "runs fedkge '9.9.9', here is"),
+    "no release": ("new", noting(fedkge=None), "runs fedkge None, here is"),
+    "counts of names": ("new", noting(by_two={"entity": 1}), "a note of ['by_two', 'fedkge', 'version']"),
     "no shared rows": ("new", carrying(lambda body: {}), "a bit per row"),
     "shared relations": ("new", carrying(beside("relation.where", BYTES)), "a bit per row"),
     "too many shared": ("new", carrying(instead("entity.where", lambda t: t.repeat(2))), "for each of 20"),
@@ -198,9 +202,11 @@ def test_a_site_refuses_and_neither_trains_nor_changes(
 ) -> None:
     at = state(name)
     node, before = at.nodes["a"], at.nodes["a"].digest()
-    assert node.read(encode(forge(at.mail[0]))) == []
+    told = node.read(encode(forge(at.mail[0])))
     (event,) = at.events["a"]
-    assert event["event"] == "refused"
+    assert event["event"] == ("declines" if told else "refused")
+    assert [m.note["why"] for m in told] == [event["why"]] * bool(told)
+    assert answers(told) == []
     assert why in event["why"]
     assert len(event["why"]) < 500
     assert node.digest() == before
@@ -266,7 +272,7 @@ def test_a_repeated_question_spends_no_privacy(tmp_path: Path) -> None:
         name: of for name, (of, _) in QUESTIONS.items() if name != "held, and rows"
     }
     for forge in forged.values():
-        assert node.read(encode(forge(asked))) == []
+        assert answers(node.read(encode(forge(asked)))) == []
     assert ledger.count("a") == earlier, "nothing that is refused costs anything"
     (first,) = node.receive(asked)
     spent = ledger.count("a")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedkge import __version__
 from fedkge.errors import ConfigError
 from fedkge.exchange.rows import HUB, Message
 from fedkge.exchange.select import TopK
@@ -27,7 +28,7 @@ def test_it_begins_when_everyone_has_joined_and_sends_no_rows_then() -> None:
     assert at.receive(joining("b")) == []
     messages = at.receive(joining("c"))
     assert [(m.recipient, m.kind, m.body["entity.where"].tolist(), m.note) for m in messages[:3]] == [
-        (site, "shared", [0b11], {"version": 0}) for site in SITES
+        (site, "shared", [0b11], {"fedkge": __version__, "version": 0}) for site in SITES
     ]
     assert [(m.recipient, m.kind, m.round, dict(m.body)) for m in messages[3:]] == [
         (site, "train", 1, {}) for site in SITES
@@ -319,7 +320,7 @@ def test_who_speaks_too_early_or_joins_with_other_rows_is_refused() -> None:
     assert at.receive(upload("a", 1, 1.0)) == []
     assert at.receive(metrics("a", 1, 0.5)) == []
     join(at)
-    assert at.receive(joining("a", [b"5"])) == []
+    assert [message.kind for message in at.receive(joining("a", [b"5"]))] == ["refusal"]
     assert [event["why"] for event in events(at, "refused")] == [
         "speaks before everyone has joined",
         "measures nothing that was asked",

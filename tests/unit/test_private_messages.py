@@ -90,6 +90,7 @@ def test_a_confidential_triple_changes_nothing_but_noised_values(
     assert method == "single" or uploads
     for message in one:
         assert message.note.keys() <= {
+            "fedkge",
             "version",
             "queries",
             "allows",
@@ -112,6 +113,7 @@ def test_a_confidential_triple_changes_nothing_but_noised_values(
 def test_sites_without_noise_send_no_loss_or_digest_either(tmp_path: Path) -> None:
     heard = transcript(tmp_path, small_federation(), method={"name": "fedlu"})
     assert {key for message in heard for key in message.note} == {
+        "fedkge",
         "version",
         "queries",
         "taken",

@@ -82,9 +82,12 @@ OPTIONS: dict[str, Any] = {
 
 def test_processes_need_nothing_but_their_own_folders(tmp_path: Path) -> None:
     """Every node's folder is moved to a place of its own, and the run's folder is gone."""
-    expected = simulated(tmp_path / "simulated", **OPTIONS)
+    (tmp_path / "secret").write_bytes(bytes(range(16)))
+    options = {**OPTIONS, "align": {"secret": str(tmp_path / "secret")}}
+    expected = simulated(tmp_path / "simulated", **options)
     heard: list[Message] = []
-    nodes = processes(tmp_path / "run", heard.append, **OPTIONS)
+    nodes = processes(tmp_path / "run", heard.append, **options)
+    (tmp_path / "secret").unlink()
     moved = {}
     for name, child in nodes.children.items():
         child.process.kill()

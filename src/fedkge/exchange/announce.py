@@ -23,15 +23,26 @@ from fedkge.graphs.graph import Axis
 
 Id: TypeAlias = bytes
 LONGEST_ID = 1 << 12  #: bytes
+PSEUDONYM = 32  #: bytes of one
 IDS, ENDS = "ids", "ends"
 
 
 def identify(names: Iterable[str], axis: Axis, secret: bytes | None = None) -> list[Id]:
-    """An id for each name: the name itself, or its HMAC-SHA-256 under a secret that the sites share."""
+    """An id for each name: the name itself, or its pseudonym under a secret that the sites share.
+
+        pseudonym = HMAC-SHA-256(secret, axis || 0x00 || name)
+
+    Names are common names (`graphs.calling`): HMAC knows no spelling variants.
+    """
     plain = [name.encode() for name in names]
     if secret is None:
         return plain
     return [hmac.digest(secret, f"{axis}\0".encode() + name, "sha256") for name in plain]
+
+
+def fingerprint(secret: bytes) -> str:
+    """Equal for equal secrets, and no help in finding one: sites with another secret are noticed by it."""
+    return hmac.digest(secret, b"fingerprint\0", "sha256")[:8].hex()
 
 
 def announcement(ids: Mapping[Axis, Sequence[Id]]) -> dict[str, Tensor]:
@@ -45,22 +56,30 @@ def announcement(ids: Mapping[Axis, Sequence[Id]]) -> dict[str, Tensor]:
     return body
 
 
-def announced(body: Mapping[str, Tensor], axes: Collection[Axis]) -> dict[Axis, tuple[Id, ...]]:
-    """What `announcement` wrote; anything else is a `DataError`."""
+def announced(
+    body: Mapping[str, Tensor], axes: Collection[Axis], pseudonyms: bool = False, most: int | None = None
+) -> dict[Axis, tuple[Id, ...]]:
+    """What `announcement` wrote, at most so many of an axis; anything else is a `DataError`."""
     expected = {f"{axis}.{part}" for axis in axes for part in (IDS, ENDS)}
     if body.keys() != expected:
         raise DataError(f"announces {brief(sorted(body))}, expected {sorted(expected)}; another method?")
-    return {axis: _ids(axis, body[f"{axis}.{IDS}"], body[f"{axis}.{ENDS}"]) for axis in axes}
+    for axis in axes:
+        count = body[f"{axis}.{ENDS}"].numel()
+        if most is not None and count > most:
+            raise DataError(f"{axis} ids: {count:,}, expected at most {most:,} (participation.most)")
+    lengths = (PSEUDONYM, PSEUDONYM) if pseudonyms else (1, LONGEST_ID)
+    return {axis: _ids(axis, body[f"{axis}.{IDS}"], body[f"{axis}.{ENDS}"], *lengths) for axis in axes}
 
 
-def _ids(axis: Axis, content: Tensor, ends: Tensor) -> tuple[Id, ...]:
+def _ids(axis: Axis, content: Tensor, ends: Tensor, least: int, longest: int) -> tuple[Id, ...]:
     shapes = content.dtype == torch.uint8 and ends.dtype == torch.int64 and content.ndim == ends.ndim == 1
     stops = ends.tolist() if shapes else [-1]
     lengths = np.diff(np.array([0, *stops]))
     if not shapes or (stops[-1] if stops else 0) != len(content):
         raise DataError(f"{axis} ids: expected bytes, and where in them each id ends")
-    if len(lengths) and not (lengths.min() > 0 and lengths.max() <= LONGEST_ID):
-        raise DataError(f"{axis} ids: expected 1 to {LONGEST_ID} bytes each")
+    if len(lengths) and not (lengths.min() >= least and lengths.max() <= longest):
+        expected = f"{least} to {longest} bytes each" if least < longest else f"pseudonyms of {least} bytes"
+        raise DataError(f"{axis} ids: expected {expected}")
     whole = content.cpu().numpy().tobytes()
     found = tuple(whole[begin:end] for begin, end in pairwise([0, *stops]))
     if any(a >= b for a, b in pairwise(found)):
@@ -68,10 +87,13 @@ def _ids(axis: Axis, content: Tensor, ends: Tensor) -> tuple[Id, ...]:
     return found
 
 
-def in_common(sites: Iterable[Sequence[Id]]) -> list[Id]:
-    """The ids that at least two sites announce, sorted: the position of an id is the hub's number of it."""
+def in_common(sites: Iterable[Sequence[Id]]) -> dict[Id, int]:
+    """The ids that at least two sites announce, and how many do.
+
+    They are sorted: the position of an id is the hub's number of it.
+    """
     owners = Counter(one for ids in sites for one in ids)
-    return sorted(one for one, count in owners.items() if count > 1)
+    return {one: owners[one] for one in sorted(owners) if owners[one] > 1}
 
 
 _NONE = torch.empty(0, dtype=torch.uint8)

@@ -55,7 +55,7 @@ class Message:
 
     sender: str
     recipient: str
-    kind: str  #: join, shared, train, upload, measure, metrics, stop
+    kind: str  #: join, shared, train, upload, measure, metrics, stop, refusal
     round: int
     body: Mapping[str, Tensor] = field(default_factory=dict)
     note: Mapping[str, Any] = field(default_factory=dict)  #: JSON: flags, metrics

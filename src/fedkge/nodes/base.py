@@ -18,7 +18,7 @@ from fedkge.exchange.rows import PROTOCOL, Message
 from fedkge.exchange.wire import decode
 from fedkge.nodes.clock import Clock
 from fedkge.nodes.journal import dated
-from fedkge.nodes.notes import Refusal
+from fedkge.nodes.notes import Declined, Refusal
 from fedkge.nodes.store import Store
 from fedkge.nodes.terms import Terms
 
@@ -76,6 +76,8 @@ class Node(ABC):
             return self.refuse(message, wrong)
         try:
             return self.kinds[message.kind](message)
+        except Declined as why:
+            return self.decline(message, str(why))
         except Refusal as refusal:
             return self.refuse(message, str(refusal))
 
@@ -109,13 +111,23 @@ class Node(ABC):
         return None
 
     def refuse(self, message: Message, why: str) -> list[Message]:
-        """Note why a message is not heeded. Whoever floods a node is noted some times only."""
+        """Note why a message is not heeded."""
+        self._unheeded("refused", message, why)
+        return []
+
+    def decline(self, message: Message, why: str) -> list[Message]:
+        """Note that one's own policy forbids an answer, and say so to who has asked."""
+        self._unheeded("declines", message, why)
+        self.write_down()
+        return [self.message(message.sender, "refusal", message.round, why=why)]
+
+    def _unheeded(self, event: str, message: Message, why: str) -> None:
+        """Whoever floods a node is noted some times only."""
         who = message.sender if message.sender in self.partners() else ""
         self._refusals[who] += 1
         if self._refusals[who] <= REFUSALS:
             sender, kind = message.sender[:80], message.kind[:80]
-            self.note({"event": "refused", "site": sender, "kind": kind, "round": message.round, "why": why})
-        return []
+            self.note({"event": event, "site": sender, "kind": kind, "round": message.round, "why": why})
 
     def note(self, event: Event) -> None:
         """Something happened: for the journal, and for whoever watches."""
@@ -160,11 +172,15 @@ class Node(ABC):
                 self.store.forget(self.round)
 
     def flush(self, sync: bool = True) -> None:
+        """Write down what happened; from now on refusals are noted again."""
+        self.write_down(sync)
+        self._refusals.clear()
+
+    def write_down(self, sync: bool = True) -> None:
         """Write down what happened."""
-        if self.store is not None:
+        if self.store is not None and self.unwritten:
             self.store.journal.append(self.unwritten, sync)
         self.unwritten = []
-        self._refusals.clear()
 
     def resume(self, round: int | None = None) -> bool:
         """Go on from a checkpoint, the last one unless told; whether there was one."""

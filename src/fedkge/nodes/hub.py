@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedkge import __version__
+from fedkge.errors import DataError
 from fedkge.exchange.channel import serial
 from fedkge.exchange.rows import HUB, Message, Rows, Update, named, update_under
 from fedkge.graphs.graph import Axis
-from fedkge.nodes.base import Node, Setting
-from fedkge.nodes.notes import Refusal, allowed, dialled, joining, measured, noted, reading
+from fedkge.nodes.base import REFUSALS, Node, Setting
+from fedkge.nodes.notes import Refusal, allowed, dialled, joining, measured, noted, reading, refusal
 from fedkge.nodes.roster import Roster
 from fedkge.nodes.terms import Terms
 from fedkge.nodes.validation import TOGETHER, Judge, Plan
@@ -39,13 +41,20 @@ class HubNode(Node):
         first: bool = False,
         pooled: bool = False,
         device: torch.device | str = "cpu",
+        pseudonyms: bool = False,
     ) -> None:
         super().__init__(HUB, terms, setting)
-        self.kinds = {"join": self._join, "upload": self._upload, "metrics": self._metrics}
+        self.kinds = {
+            "join": self._join,
+            "upload": self._upload,
+            "metrics": self._metrics,
+            "refusal": self._declined,
+        }
         self.method, self.selection = terms.method, terms.selection
         # Where nothing is exchanged, nobody is waited for and nothing gets lost.
         self.participation = terms.participation if self.method.shares else type(terms.participation)()
         self.plan, self.pooled, self.device = Plan.of(terms, first), pooled, torch.device(device)
+        self.pseudonyms = pseudonyms  # whether sites must announce these, and no names
         self.sites = sorted(sites)
         self._partners = frozenset(self.sites)
         self.roster = Roster(terms, self.device, late=self.participation.late == "use")
@@ -65,6 +74,7 @@ class HubNode(Node):
         self.void = 0
         self.failed: str | None = None
         self._here: set[str] = set()  # who has joined since the hub was started
+        self._absent: dict[str, str] = {}  # who would not join, or was not let in, and why
         self._open: dict[str, Message] = {}  # questions that are not answered yet
         self._asked: list[str] = []
         self._measured = -1  # the round that was last asked to be measured, since the hub was started
@@ -87,17 +97,42 @@ class HubNode(Node):
         """An answer that is refused is no longer waited for: the others go on without it."""
         super().refuse(message, why)
         sender, phase = message.sender, {"upload": "train", "metrics": "measure"}.get(message.kind)
-        mine = (message.recipient, message.run) == (
-            self.id,
-            self.setting.run,
-        ) and message.round == self._round
-        if not mine or phase != self.phase or sender not in self._open:
+        mine = (message.recipient, message.run) == (self.id, self.setting.run)
+        if mine and message.kind == "join" and sender in self._partners:
+            return self._turned_down(sender, why)
+        if not mine or message.round != self._round or phase != self.phase or sender not in self._open:
             return []
-        if phase == "measure":
-            self.validation.heard.add(sender)
+        return self._go_on_without(sender, why)
+
+    def _go_on_without(self, site: str, why: str) -> list[Message]:
+        """The answer of a site to the open question is no longer waited for."""
+        if self.phase == "measure":
+            self.validation.heard.add(site)
             return self._validated_if_due()
-        self._refused[sender] = why
+        self._refused[site] = why
         return self._close_if_due()
+
+    def _turned_down(self, site: str, why: str) -> list[Message]:
+        """Tell a site why it is not let in; who floods the hub is told some times only."""
+        self._absent[site] = f"{site} was refused: {why}"
+        told = self._refusals[site] <= REFUSALS
+        return [self.message(site, "refusal", self._round, why=why)] if told else []
+
+    def _declined(self, message: Message) -> list[Message]:
+        """A site's own policy forbids what it was asked for."""
+        site = message.sender
+        with reading():
+            why = refusal(message)
+            if message.round > self._round:
+                raise DataError("declines a round that has not begun")
+        self.note({"event": "declined", "site": site, "round": message.round, "why": why})
+        if self.phase == "join":
+            self._absent[site] = f"{site} declines: {why}"
+            missing = set(self.sites) - self._here
+            return self._begin_without(missing) if missing <= self._absent.keys() else []
+        if message.round != self._round or self.phase not in ("train", "measure") or site not in self._open:
+            return []
+        return self._go_on_without(site, f"declines: {why}")
 
     def expire(self, round: int) -> list[Message]:
         """Time is up: without a quorum the answers are left out; who has not measured is passed over."""
@@ -115,7 +150,13 @@ class HubNode(Node):
         """A site joins: at first, again after it or the hub was gone, or with other rows than before."""
         site = message.sender
         with reading():
-            said = joining(message, self.method.shares, self.pooled)
+            most = self.participation.most
+            said = joining(message, self.method.shares, self.pooled, self.pseudonyms, most)
+        if other := self.roster.stranger(site, said):
+            raise Refusal(
+                f"has another secret than {other}; expected the same file at all sites, and a new run for a "
+                "new secret"
+            )
         again = self.roster.has(site, said)
         if self.settled and not again and not self.participation.open:
             what = "announces other rows, or other validation questions, than before"
@@ -127,6 +168,7 @@ class HubNode(Node):
         else:
             self.roster.waiting[site] = said
         self._here.add(site)
+        self._absent.pop(site, None)
         if said.allows is not None:
             now = self._round - (self.phase == "train" and site in self._open) + said.allows
             self.until[site] = max(now, self.until.get(site, 0)) if again else now
@@ -138,13 +180,15 @@ class HubNode(Node):
         """Time is up for joining: who is missing may join later, if the terms allow it."""
         if self.participation.open and self._here:
             return self._begin()
-        return self._fail(f"{', '.join(sorted(missing))} did not join")
+        why = "; ".join(self._absent[site] for site in sorted(missing) if site in self._absent)
+        return self._fail(f"{', '.join(sorted(missing))} did not join{why and ': '}{why}")
 
     def _begin(self) -> list[Message]:
         """Everyone is here: say who shares what, and ask for the first round, or for the open one again."""
         if not self.settled:
             self.roster.settle()
             self.roster.warn()
+            self._note_aligned()
         out = [self._share(site) for site in sorted(self.roster.joined)]
         out += [message for site in sorted(self.stopped) for message in self._unanswered(site)]
         return out + (self._measure() if self.plan.first and not self.validation.begun else self._advance())
@@ -156,8 +200,20 @@ class HubNode(Node):
 
     def _share(self, site: str) -> Message:
         """Which of the rows that a site announced others have."""
-        version = self.roster.joined[site].version
-        return self.message(site, "shared", self._round, self.roster.bits(site), version=version)
+        note: dict[str, Any] = {"fedkge": __version__, "version": self.roster.joined[site].version}
+        if self.pseudonyms:
+            note["by_two"] = self.roster.by_two(site)
+        return self.message(site, "shared", self._round, self.roster.bits(site), **note)
+
+    def _note_aligned(self) -> None:
+        """Who is here, how many rows are in common, and how many of them exactly two sites have."""
+        rows = {
+            str(axis): {"shared": one.shared, "by_two": one.by_two}
+            for axis, one in self.roster.exposures().items()
+        }
+        self.note(
+            {"event": "aligned", "round": self._round, "sites": sorted(self.roster.joined), "rows": rows}
+        )
 
     def _unanswered(self, site: str) -> list[Message]:
         """The question that a site which was gone has not answered, or the end, in the same words."""
@@ -358,6 +414,7 @@ class HubNode(Node):
         if not self.roster.waiting:
             return []
         changed, moved = self.roster.settle()
+        self._note_aligned()
         for updates in (self._inbox, self._late):
             updates |= {site: moved(site, update) for site, update in updates.items()}
         self.owed |= {site: [] for site in changed}  # what is under way is about the rows before

@@ -20,6 +20,7 @@ class Identity:
         default_factory=dict
     )  #: by site, of which there is one unless graphs are pooled
     withheld: Mapping[Axis, Collection[int]] = field(default_factory=dict)  #: rows that are not announced
+    fingerprint: str | None = None  #: of the secret that ids are pseudonyms under; None: ids are names
 
     def announced(self, axis: Axis) -> Ids:
         """Local rows in the order of their ids, less those that are withheld."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
+from fedkge import __version__
 from fedkge.errors import DataError
 from fedkge.evaluation import combined
 from fedkge.evaluation.metrics import NAMES
@@ -28,6 +30,10 @@ LONGEST_WHY = 400  #: characters that a refusal takes to say why
 
 class Refusal(Exception):  # noqa: N818 - reads as what it says
     """A message that is not heeded; nothing has changed."""
+
+
+class Declined(Refusal):
+    """A question that the site's own policy forbids to answer. The hub is told why."""
 
 
 @contextmanager
@@ -86,9 +92,35 @@ def question(message: Message, dials: Collection[str], views: Collection[str]) -
     )
 
 
-def version_of(message: Message) -> int:
-    """Which of its announcements a site is told about."""
-    return _whole("version", _only(message.note, "version").get("version"))
+def same_release(found: Any) -> None:
+    """Who begins to talk says which fedkge it runs. Another one is a `DataError`, whatever else it says."""
+    if found != __version__:
+        raise DataError(
+            f"runs fedkge {brief(found)}, here is {__version__!r}; expected the same version at both ends"
+        )
+
+
+def version_of(message: Message, axes: Sequence[Axis], pseudonyms: bool) -> tuple[int, dict[Axis, int]]:
+    """Which of its announcements a site is told about, and how many of its rows one other site has too.
+
+    The second is told where ids are pseudonyms: then no one place could count them for the site.
+    """
+    same_release(message.note.get("fedkge"))
+    note = _only(message.note, "fedkge", "version", *(("by_two",) if pseudonyms else ()))
+    found = note.get("by_two", {} if not pseudonyms else None)
+    if not isinstance(found, Mapping) or found.keys() != ({str(a) for a in axes} if pseudonyms else set()):
+        raise DataError(f"by_two: {brief(found)}, expected a number of rows for {', '.join(axes)}")
+    return _whole("version", note.get("version")), {
+        Axis(a): _whole(f"by_two.{a}", n) for a, n in found.items()
+    }
+
+
+def refusal(message: Message) -> str:
+    """Why the other end does not take part, in its own words, fit to be shown."""
+    why = _only(message.note, "why").get("why")
+    if not isinstance(why, str) or not why or message.body:
+        raise DataError(f"refuses for {brief(why)}, expected a reason in words, and no rows")
+    return "".join(c if c.isprintable() else "?" for c in why[:LONGEST_WHY])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +131,21 @@ class Joining:
     ids: Mapping[Axis, tuple[Id, ...]]
     queries: Mapping[str, int]  #: validation questions, by whose triples
     allows: int | None  #: how many more rounds its privacy budget has steps for
+    fingerprint: str | None = None  #: of the secret that ids are pseudonyms under; None: ids are names
 
 
-def joining(message: Message, axes: Sequence[Axis], pooled: bool) -> Joining:
-    """`pooled`: one party measures for several sites."""
-    note = _only(message.note, "version", "queries", "allows")
+def joining(
+    message: Message, axes: Sequence[Axis], pooled: bool, pseudonyms: bool, most: int | None = None
+) -> Joining:
+    """`pooled`: one party measures for several sites. `most`: rows of an axis that it may announce."""
+    same_release(message.note.get("fedkge"))
+    note = _only(message.note, "fedkge", "version", "queries", "allows", "fingerprint")
+    secret = note.get("fingerprint")
+    if (secret is not None) != pseudonyms:
+        expected = "pseudonyms: give the site the secret of all sites" if pseudonyms else "names, no secret"
+        raise DataError(f"announces {'names' if pseudonyms else 'pseudonyms'}, expected {expected}")
+    if pseudonyms and not (isinstance(secret, str) and re.fullmatch("[0-9a-f]{16}", secret)):
+        raise DataError(f"fingerprint: {brief(secret)}, expected 16 hexadecimal digits")
     if message.round:
         raise DataError(f"joins in round {message.round}, expected 0")
     queries = note.get("queries")
@@ -113,7 +155,8 @@ def joining(message: Message, axes: Sequence[Axis], pooled: bool) -> Joining:
         )
     counts = {site: _whole(f"queries.{site[:40]}", count) for site, count in queries.items()}
     allows = None if note.get("allows") is None else _whole("allows", note["allows"])
-    return Joining(_whole("version", note.get("version")), announced(message.body, axes), counts, allows)
+    ids = announced(message.body, axes, pseudonyms, most)
+    return Joining(_whole("version", note.get("version")), ids, counts, allows, secret)
 
 
 def allowed(message: Message) -> int | None:

@@ -17,6 +17,7 @@ from fedkge.exchange.announce import Id, announced, announcement, in_common
 from fedkge.exchange.channel import Channel, channel
 from fedkge.exchange.direction import WHERE, pack
 from fedkge.exchange.rows import Update, carried, renumbered, under
+from fedkge.graphs.exposure import Exposure
 from fedkge.graphs.graph import Axis
 from fedkge.methods import Hub
 from fedkge.nodes.notes import Joining
@@ -39,11 +40,28 @@ class Roster:
         self.joined: dict[str, Joining] = {}  # taken in
         self.waiting: dict[str, Joining] = {}  # to be taken in when a round is closed
         self.numbers: dict[Axis, dict[Id, int]] = {}
+        self.owners: dict[Axis, Tensor] = {}  # how many sites have each numbered row
 
     def has(self, site: str, said: Joining) -> bool:
         """Whether this is what a site has announced before: its rows, and how much its metrics weigh."""
         known = self.joined.get(site)
         return known is not None and (known.ids, known.queries) == (said.ids, said.queries)
+
+    def stranger(self, site: str, said: Joining) -> str | None:
+        """A site that has another secret than this one, so that they would have nothing in common."""
+        every = {**self.joined, **self.waiting}
+        return next(
+            (one for one in sorted(every) if one != site and every[one].fingerprint != said.fingerprint), None
+        )
+
+    def exposures(self) -> dict[Axis, Exposure]:
+        """How many rows are in common, and how many of them exactly two sites have."""
+        return {axis: Exposure(axis, len(of), int((of == 2).sum())) for axis, of in self.owners.items()}
+
+    def by_two(self, site: str) -> dict[str, int]:
+        """How many rows of a site exactly one other site has too."""
+        ids = self.hub.ids[site]
+        return {str(axis): int((of[ids[axis]] == 2).sum()) for axis, of in self.owners.items()}
 
     def settle(self) -> tuple[list[str], Moved]:
         """Take in what was announced; the sites that share other rows now, and where their rows went."""
@@ -74,6 +92,7 @@ class Roster:
         self.waiting = {}
         for axis in self.axes:
             common = in_common(one.ids[axis] for one in self.joined.values())
+            self.owners[axis] = torch.tensor(list(common.values()), dtype=torch.int32, device=self.device)
             self.numbers = {**self.numbers, axis: {one: number for number, one in enumerate(common)}}
             self.hub.sizes[axis] = len(common)
         for site, one in self.joined.items():
@@ -148,7 +167,8 @@ class Roster:
             for axis, of in hub.by_row.get(site, {}).items():
                 tensors |= {f"row.{number}.{axis}.{name}": tensor for name, tensor in of.items()}
             tensors |= {f"sent.{number}.{name}": t for name, t in self.channels[site].memory().items()}
-            plain.append({"site": site, "version": one.version, "queries": dict(one.queries)})
+            said = {"version": one.version, "queries": dict(one.queries), "fingerprint": one.fingerprint}
+            plain.append({"site": site, **said})
         return tensors, plain
 
     def load(self, tensors: Mapping[str, Tensor], plain: Sequence[Mapping[str, Any]]) -> None:
@@ -157,7 +177,9 @@ class Roster:
             ids = announced(
                 {name: t.cpu() for name, t in under(f"joined.{number}", tensors).items()}, self.axes
             )
-            self.waiting[one["site"]] = Joining(one["version"], ids, one["queries"], None)
+            self.waiting[one["site"]] = Joining(
+                one["version"], ids, one["queries"], None, one.get("fingerprint")
+            )
         self._number()
         hub = self.hub
         hub.memory, hub.fresh = under("memory", tensors), under("fresh", tensors)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedkge import __version__
 from fedkge.errors import DataError
 from fedkge.evaluation.checks import Diverged, diverged
 from fedkge.exchange.announce import announcement
@@ -25,10 +26,20 @@ from fedkge.exchange.wire import encode
 from fedkge.graphs.graph import Axis, Ids, Split
 from fedkge.graphs.persons import about_nobody
 from fedkge.models import Tables
+from fedkge.nodes.accept import Accept
 from fedkge.nodes.base import Node, Setting
 from fedkge.nodes.identity import Identity
 from fedkge.nodes.ledgers import RESULT
-from fedkge.nodes.notes import Measured, Question, Refusal, question, reading, version_of
+from fedkge.nodes.notes import (
+    Declined,
+    Measured,
+    Question,
+    Refusal,
+    question,
+    reading,
+    refusal,
+    version_of,
+)
 from fedkge.nodes.protection import check_budget, rounds_left
 from fedkge.nodes.result import Kept
 from fedkge.nodes.stack import Fitted, Learner
@@ -57,13 +68,18 @@ class SiteNode(Node):
         learner: Learner,
         identity: Identity,
         setting: Setting = Setting(),  # noqa: B008 - frozen
+        accept: Accept = Accept(),  # noqa: B008 - frozen
     ) -> None:
         super().__init__(id, terms, setting)
+        self.accept = accept
+        self.unwilling: str | None = None  # why it takes no part, if its policy forbids it
+        self.turned_down: str | None = None  # why the hub does not let it in, as it says
         self.kinds = {
             "shared": self._shared,
             "train": self._train,
             "measure": self._measure,
             "stop": self._stop,
+            "refusal": self._turned_down,
         }
         self.learner, self.site, self.best = learner, learner.site, learner.best
         self.method, self.identity = terms.method, identity
@@ -94,13 +110,37 @@ class SiteNode(Node):
     # Who shares what
 
     def open(self) -> list[Message]:
-        """Announce the ids of all rows that may be shared, and how many validation questions there are."""
+        """Announce the ids of all rows that may be shared, and how many validation questions there are.
+
+        Nothing is announced on terms that the site does not accept: it says why, and no more.
+        """
+        first, self.unwilling = super().open(), self._unwilling()
+        if self.unwilling is not None:
+            self.note({"event": "declines", "round": 0, "why": self.unwilling})
+            self.write_down()
+            return [*first, self.message(HUB, "refusal", 0, why=self.unwilling)]
         ids = {axis: [self.identity.ids[axis][i] for i in rows] for axis, rows in self.announced.items()}
         sides = 2 if self.terms.evaluate.sides == "both" else 1
         asked = {s: about_nobody(p.graph, Split.VALID) for s, p in self.learner.member.parts.items()}
         queries = {site: sides * len(triples) for site, triples in asked.items()}
-        said = {"version": self.version, "queries": queries, **self._allows()}
-        return [*super().open(), self.message(HUB, "join", 0, announcement(ids), **said)]
+        said = {"fedkge": __version__, "version": self.version, "queries": queries, **self._allows()}
+        if self.identity.fingerprint is not None:
+            said["fingerprint"] = self.identity.fingerprint
+        return [*first, self.message(HUB, "join", 0, announcement(ids), **said)]
+
+    def _unwilling(self) -> str | None:
+        """Why the site's policy forbids these terms, or what it would be announced as."""
+        if self.accept.pseudonyms and self.identity.fingerprint is None:
+            return "rows would be announced by name, the site accepts pseudonyms only; give it a secret"
+        return self.accept.refuses(self.terms)
+
+    def _turned_down(self, message: Message) -> list[Message]:
+        """The hub does not let the site in, and says why."""
+        with reading():
+            self.turned_down = refusal(message)
+        self.note({"event": "turned_down", "round": message.round, "why": self.turned_down})
+        self.write_down()
+        return []
 
     def announce(self, identity: Identity) -> list[Message]:
         """Announce other rows than before; the hub says when it has taken them in, if the terms allow it."""
@@ -113,17 +153,39 @@ class SiteNode(Node):
         axes = self.method.shares
         with reading():
             self._check_time(message)
-            if version_of(message) != self.version or message.body.keys() != {f"{a}.{WHERE}" for a in axes}:
+            version, by_two = version_of(message, axes, self.identity.fingerprint is not None)
+            if version != self.version or message.body.keys() != {f"{a}.{WHERE}" for a in axes}:
                 raise DataError(
                     f"expected a bit per row of announcement {self.version}, for {', '.join(axes)}"
                 )
             at = {a: unpack(message.body[f"{a}.{WHERE}"].cpu(), len(self.announced[a]), a) for a in axes}
+            for axis, count in by_two.items():
+                if count > len(at[axis]):
+                    raise DataError(f"by_two: {count} {axis} rows, expected at most {len(at[axis])}")
         rows = {axis: self.announced[axis][where.numpy()] for axis, where in at.items()}
+        self._check_share(rows)
         if not self.ready or any(not np.array_equal(own, self._rows(axis)) for axis, own in rows.items()):
             self._share(rows)
+            self._note_aligned(rows, by_two)
             if self.setting.often and self.asked < 0:
                 self.save()  # something to go back to, should the first question be a bad one
         return []
+
+    def _check_share(self, rows: Mapping[Axis, Ids]) -> None:
+        """No more entities are shared than the site accepts, whatever the hub says that others have."""
+        shared = len(rows.get(Axis.ENTITY, ()))
+        too_many = self.accept.refuses_rows(shared, len(self.identity.ids[Axis.ENTITY]))
+        self.unwilling = self._unwilling() or too_many
+        if self.unwilling is not None:
+            raise Declined(self.unwilling)
+
+    def _note_aligned(self, rows: Mapping[Axis, Ids], by_two: Mapping[Axis, int]) -> None:
+        found = {
+            str(axis): {"own": len(self.identity.ids[axis]), "shared": len(own)}
+            | ({"by_two": by_two[axis]} if axis in by_two else {})
+            for axis, own in rows.items()
+        }
+        self.note({"event": "aligned", "round": self.round, "rows": found})
 
     def _rows(self, axis: Axis) -> Ids:
         """The local rows that are shared, in the order in which they travel."""
@@ -198,8 +260,10 @@ class SiteNode(Node):
             if wrong is not None:
                 raise Refusal(wrong)
             asked = self._heard(message)
-        except Refusal as refusal:
-            return self.refuse(message, str(refusal))
+        except Declined as why:
+            return self.decline(message, str(why))
+        except Refusal as why:
+            return self.refuse(message, str(why))
         if asked is None:
             return self._answered(message)
         self._adopt(asked)
@@ -261,6 +325,8 @@ class SiteNode(Node):
 
     def _heard(self, message: Message) -> Question | None:
         """A question, read as a whole and only then heeded; none if it was answered before."""
+        if self.unwilling is not None:
+            raise Declined(self.unwilling)
         if not self.ready:
             raise Refusal("asks before it has said which rows are shared")
         words, answered = self._words(message), bool(self._answered(message))
@@ -294,7 +360,9 @@ class SiteNode(Node):
         now, last = (message.round, message.kind == "measure"), (self.asked, self.measured == self.asked)
         first = int(message.kind == "train")  # before the first round a site may be measured
         early = now < last or (now == last and not again)
-        if self.stopped or early or not first <= message.round <= self.terms.rounds:
+        if message.round > self.terms.rounds and not self.stopped:
+            raise Declined(f"asks for round {message.round} after round {self.asked}, of {self.terms.rounds}")
+        if self.stopped or early or message.round < first:
             raise Refusal(f"asks for round {message.round} after round {self.asked}, of {self.terms.rounds}")
         if again and self.again >= AGAIN:
             raise Refusal(f"has had round {message.round} measured {self.again + 1} times")

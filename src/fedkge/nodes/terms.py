@@ -47,6 +47,7 @@ class Participation:
     late: Literal["refuse", "use"] = "refuse"  #: an answer to a closed round; use: it counts in the next one
     dropout: float = 0.0  #: simulation: each asked site's answer is lost with this probability
     open: bool = False  #: sites may join, or announce more rows, after the first round has begun
+    most: int = 10_000_000  #: entities, and relations, that a site may announce; more are refused
 
     def __post_init__(self) -> None:
         for name in ("fraction", "quorum"):
@@ -56,6 +57,8 @@ class Participation:
                 )
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"dropout: expected a number from 0 and below 1, got {self.dropout}")
+        if self.most < 1:
+            raise ConfigError(f"most: expected at least 1, got {self.most}")
 
     def asked(self, sites: Sequence[str], seed: int, round: int) -> list[str]:
         """The sites that take part in a round; at least one."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fedkge.errors import ConfigError, DataError, DataWarning
-from fedkge.exchange.announce import LONGEST_ID, identify
+from fedkge.errors import ConfigError, DataError, DataWarning, suggest
+from fedkge.exchange.announce import LONGEST_ID, fingerprint, identify
 from fedkge.exchange.rows import HUB
 from fedkge.exports.files import check_names
 from fedkge.graphs.graph import Axis, Federation, Graph
@@ -45,6 +45,9 @@ class Sources:
 
     def members(self, experiment: Experiment) -> dict[str, Member]:
         """Who trains on what."""
+        for site in experiment.accept:
+            if site not in self.named:
+                raise ConfigError(f"accept.{site}: no such site{suggest(site, self.named)}")
         members = experiment.method.members(self.federation)
         check_marks(experiment, {name: member.graph for name, member in members.items()})
         for member in members.values():
@@ -64,7 +67,8 @@ class Sources:
         ids = {axis: identify(own, axis, secret) for axis, own in names.items()}
         named = {site: self.named[site] for site in member.parts}
         hidden = {i for site in named for i in self._withheld(experiment, site)}
-        return Identity(ids, named, {Axis.ENTITY: hidden} if hidden else {})
+        known = None if secret is None else fingerprint(secret)
+        return Identity(ids, named, {Axis.ENTITY: hidden} if hidden else {}, known)
 
     def announced(self, experiment: Experiment) -> dict[str, dict[Axis, list[str]]]:
         """The names that each site announces, as all sites call them."""
@@ -179,11 +183,17 @@ def numbered(experiment: Experiment, federation: Federation) -> Federation:
 
 
 def aligned(align: Align, federation: Federation) -> Unified:
-    """The same graphs under names that say who is the same."""
+    """The same graphs under names that say who is the same.
+
+    With a secret every site aligns by itself, and nobody can tell what became of which link.
+    """
+    from fedkge.graphs.calling import called_apart
     from fedkge.graphs.links import read_links
 
     files = {Axis.ENTITY: align.entities, Axis.RELATION: align.relations}
     links = {axis: read_links(path, axis) for axis, path in files.items() if path is not None}
+    if align.secret is not None:
+        return Unified(called_apart(federation, align.names, links), ())
     return unify(federation, align.names, links)
 
 

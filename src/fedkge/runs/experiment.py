@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from fedkge.errors import ConfigError
 from fedkge.graphs.graph import Federation
+from fedkge.nodes.accept import Accept
 from fedkge.nodes.terms import DEFAULTS, PARTS, Evaluate, Participation, Terms
 from fedkge.privacy import Privacy
 
 __all__ = [
     "DEFAULTS",
     "PARTS",
+    "Accept",
     "Account",
     "Align",
     "Data",
@@ -131,6 +134,7 @@ class Experiment(Terms):
     marks: Marks = field(default_factory=Marks)
     persons: Persons = field(default_factory=Persons)
     account: Account = field(default_factory=Account)
+    accept: Mapping[str, Accept] = field(default_factory=dict)  #: by site, what it lets the hub ask for
     runtime: Runtime = field(default_factory=Runtime)
 
     def __post_init__(self) -> None:

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedkge.config import read_toml
+from fedkge.config import build, options, read_toml
 from fedkge.errors import DataError
 from fedkge.exchange.rows import HUB
 from fedkge.graphs.graph import Axis, Graph, Names
 from fedkge.methods import Member
 from fedkge.methods.base import Part
+from fedkge.nodes.accept import Accept
 from fedkge.nodes.base import Event, Node, Setting
 from fedkge.nodes.hub import HubNode
 from fedkge.nodes.identity import Identity
@@ -30,10 +31,18 @@ from fedkge.runs.account import person_key
 NODE, KIT = "node.json", "kit.checkpoint"
 
 
-def pack_hub(home: Path, terms: Terms, run: str, sites: Sequence[str], device: torch.device) -> None:
-    """The hub's: the terms, and who may join."""
+def pack_hub(
+    home: Path,
+    terms: Terms,
+    run: str,
+    sites: Sequence[str],
+    device: torch.device,
+    pseudonyms: bool = False,
+) -> None:
+    """The hub's: the terms, who may join, and whether under pseudonyms."""
     first = getattr(terms, "start", None) is not None
-    _write(home, terms, {"run": run, "id": HUB, "sites": list(sites), "first": first, "device": str(device)})
+    about = {"run": run, "id": HUB, "sites": list(sites), "first": first, "pseudonyms": pseudonyms}
+    _write(home, terms, {**about, "device": str(device)})
 
 
 def pack_site(
@@ -46,9 +55,11 @@ def pack_site(
     first: First | None,
     device: torch.device,
     account: Path,
+    accept: Accept = Accept(),  # noqa: B008 - frozen
 ) -> None:
-    """A site's: the terms, its graph with its ids, what it begins with, and where its own ledger is."""
-    _write(home, terms, {"run": run, "id": name, "device": str(device), "account": str(account.resolve())})
+    """A site's: the terms, what it accepts, its graph with its ids, what it begins with, and its ledger."""
+    about = {"account": str(account.resolve()), "accept": options(accept)}
+    _write(home, terms, {"run": run, "id": name, "device": str(device), **about})
     if (home / KIT).exists():
         return
     graph = member.parts[name].graph
@@ -65,6 +76,7 @@ def pack_site(
         "called": [list(graph.entities), list(graph.relations)],
         "ids": {str(axis): [one.hex() for one in ids] for axis, ids in identity.ids.items()},
         "withheld": {str(axis): sorted(rows) for axis, rows in identity.withheld.items()},
+        "fingerprint": identity.fingerprint,
     }
     write_whole(home / KIT, packed(tensors, plain))
 
@@ -84,9 +96,13 @@ def unpack(home: Path, tell: Callable[[str, Event], None]) -> Node:
     setting = Setting(about["run"], home, often=True, tell=tell)
     device = torch.device(about["device"])
     if about["id"] == HUB:
-        node: Node = HubNode(terms, about["sites"], setting, about["first"], device=device)
+        pseudonyms = about.get("pseudonyms", False)
+        node: Node = HubNode(
+            terms, about["sites"], setting, about["first"], device=device, pseudonyms=pseudonyms
+        )
     else:
-        node = _site(home, terms, about["id"], setting, device, Path(about["account"]))
+        accept = build(Accept, about.get("accept", {}), "accept")
+        node = _site(home, terms, about["id"], setting, device, Path(about["account"]), accept)
     node.resume()
     if isinstance(node, SiteNode):
         node.check_budget()
@@ -94,7 +110,13 @@ def unpack(home: Path, tell: Callable[[str, Event], None]) -> Node:
 
 
 def _site(
-    home: Path, terms: Terms, name: str, setting: Setting, device: torch.device, account: Path
+    home: Path,
+    terms: Terms,
+    name: str,
+    setting: Setting,
+    device: torch.device,
+    account: Path,
+    accept: Accept,
 ) -> SiteNode:
     try:
         tensors, plain = unpacked((home / KIT).read_bytes())
@@ -124,4 +146,5 @@ def _site(
     }
     if first:
         learner.lay(first)
-    return SiteNode(name, terms, learner, Identity(ids, {name: named}, withheld), setting)
+    identity = Identity(ids, {name: named}, withheld, plain.get("fingerprint"))
+    return SiteNode(name, terms, learner, identity, setting, accept)

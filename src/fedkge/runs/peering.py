@@ -16,6 +16,7 @@ import torch
 from fedkge.config import read_toml
 from fedkge.errors import ConfigError
 from fedkge.exchange.announce import identify
+from fedkge.graphs.calling import called
 from fedkge.graphs.graph import Axis, Graph
 from fedkge.methods import Member
 from fedkge.methods.base import Part
@@ -134,7 +135,8 @@ def peer_of(
         trained_on(file, file.name, graph, partial(own_secret, file.folder)), {file.name: Part(graph)}
     )
     secret = None if file.secret is None else checked_secret(file.secret)
-    names = {Axis.ENTITY: graph.entities, Axis.RELATION: graph.relations}
+    common = graph if secret is None else called(file.name, graph)
+    names = {Axis.ENTITY: common.entities, Axis.RELATION: common.relations}
     ids = {axis: identify(own, axis, secret) for axis, own in names.items()}
     setting = Setting(file.federation, file.folder if lasting else None, often=lasting, tell=tell)
     persons = () if graph.persons is None else np.flatnonzero(graph.persons).tolist()

@@ -23,6 +23,7 @@ from fedkge.errors import ConfigError, DataError, FedkgeError
 from fedkge.exchange.rows import HUB, Message
 from fedkge.exchange.tally import Tally
 from fedkge.exchange.wire import decode, encode
+from fedkge.nodes.accept import Accept
 from fedkge.nodes.clock import Clock
 from fedkge.nodes.ledgers import check_begun
 from fedkge.nodes.store import Store
@@ -162,7 +163,8 @@ class Processes(Carrier):
         rounds = Store(homes[HUB]).rounds()
         start, self.start = started(experiment, sources.named, folder, bool(rounds))
         devices = _devices(device)
-        pack_hub(homes[HUB], experiment, run, list(self.members), devices[0])
+        pseudonyms = experiment.align.secret is not None
+        pack_hub(homes[HUB], experiment, run, list(self.members), devices[0], pseudonyms)
         for number, (name, member) in enumerate(self.members.items()):
             first = None if start is None else start.rows(member, name)
             pack_site(
@@ -175,6 +177,7 @@ class Processes(Carrier):
                 first,
                 devices[number % len(devices)],
                 account_of(experiment, name),
+                experiment.accept.get(name, Accept()),
             )
         self.round = rounds[-1] if rounds else 0
         if rounds:

@@ -63,12 +63,16 @@ class Record:
             if node not in self.diverged:
                 self.say(f"{node}: {event['why']}; round {event['round']} goes on without it")
             self.diverged.add(node)
+        elif kind == "turned_down":
+            self.say(f"{node}: the hub does not let it in: {event['why']}")
         elif node != HUB:
             return  # what happens to the run is the hub's to say
         elif kind == "round":
             self._closed.append(event["round"])
         elif kind == "evaluate":
             self.mrr = event["mrr"]
+        elif kind == "declined":
+            self.say(f"{event['site']} declines round {event['round']}: {event['why']}")
         elif kind == "done":
             self.courses = event["courses"]
         elif kind == "failed":

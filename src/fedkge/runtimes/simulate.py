@@ -11,6 +11,7 @@ import torch
 
 from fedkge.exchange.rows import HUB, Message
 from fedkge.exchange.tally import Tally
+from fedkge.nodes.accept import Accept
 from fedkge.nodes.base import Setting
 from fedkge.nodes.clock import Clock
 from fedkge.nodes.hub import HubNode
@@ -71,13 +72,19 @@ class Simulated(Carrier):
         self.stack_of = {name: stack for stack in self.stacks for name in stack.names}
         self.sites = {
             name: SiteNode(
-                name, experiment, stack.learner(name), identities[name], self._setting(run, homes[name])
+                name,
+                experiment,
+                stack.learner(name),
+                identities[name],
+                self._setting(run, homes[name]),
+                experiment.accept.get(name, Accept()),
             )
             for name, stack in self.stack_of.items()
         }
         first, pooled = experiment.start is not None, len(members) == 1
         hub = self._setting(run, folder.home(HUB))
-        self.hub = HubNode(experiment, members, hub, first, pooled, device)
+        pseudonyms = experiment.align.secret is not None
+        self.hub = HubNode(experiment, members, hub, first, pooled, device, pseudonyms)
         common = self._common()
         start, self.start = started(experiment, sources.named, folder, bool(common))
         if start is not None:
