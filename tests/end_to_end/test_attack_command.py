@@ -212,6 +212,14 @@ def test_a_run_says_before_it_starts_whose_rows_the_mean_gives_away(exchanged: P
 
 def test_each_of_two_sites_computes_the_others_rows(exchanged: Path) -> None:
     codecs = ("--codec", "float16,int8,ternary")
+    said = fedkge("attack", exchanged / "fedep", "--name", "pairs", "--rounds", 2, *codecs, "--json")
+    lines = [line.partition("  ")[0] for line in said.stderr.splitlines()]
+    assert lines[:3] == [
+        "fedep, float32: round 1/2",
+        "fedep, float32: round 2/2",
+        "fedep, float16: round 1/2",
+    ]
+    assert len(lines) == 8
     found = answer("attack", exchanged / "fedep", "--name", "pairs", *codecs)["pairs"]
     rows = {row["codec"]: row for row in found}
     assert list(rows) == ["float32", "float16", "int8", "ternary"]

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from fedkge.registry import Registry
+from fedkge.runtimes.record import Watch, ignored
 
 if TYPE_CHECKING:
     from fedkge.audits.targets import Target
 
 ATTACKS: Registry[Attack] = Registry("attack", "fedkge.audits")
 Row: TypeAlias = dict[str, Any]  #: plain values, as JSON has them
+Watching: TypeAlias = Callable[[str], Watch]  #: by the name of what is played, who is told after every round
 Drawn: TypeAlias = tuple[str, Sequence[tuple[float, float]]]  #: its name, and points from left to right
+
+
+def unwatched(name: str) -> Watch:
+    """Nobody watches."""
+    return ignored
 
 
 class Attack(ABC):
@@ -23,8 +30,11 @@ class Attack(ABC):
     caption: ClassVar[str]  #: what the columns of its table mean
 
     @abstractmethod
-    def run(self, targets: Sequence[Target]) -> list[Row]:
-        """How well it does against a run, or against two on the same triples, without and with protection."""
+    def run(self, targets: Sequence[Target], watch: Watching = unwatched) -> list[Row]:
+        """How well it does against a run, or against two on the same triples, without and with protection.
+
+        `watch` gives whoever is told of rounds that are played again.
+        """
 
     @abstractmethod
     def words(self, rows: Sequence[Row]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.random import Generator
 
-from fedkge.audits.base import ATTACKS, Curves, Row, between, interval
+from fedkge.audits.base import ATTACKS, Curves, Row, Watching, between, interval, unwatched
 from fedkge.audits.candidates import OnTriples, candidates
 from fedkge.audits.roc import Numbers, Scored, allowed, auc, curve, hits
 from fedkge.audits.targets import Target
@@ -41,7 +41,7 @@ class Membership(OnTriples):
     title = "Membership of triples"
     caption = "AUC (DeLong) and hits at few false alarms (bootstrap), with 95 % intervals; 0.5 is guessing."
 
-    def run(self, targets: Sequence[Target]) -> list[Row]:
+    def run(self, targets: Sequence[Target], watch: Watching = unwatched) -> list[Row]:
         """Every signal at every site, and over all sites; the same triples for every run on the same data."""
         return [row for target in targets for row in self._against(target)]
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedkge.audits.base import ATTACKS, Attack, Curves, Row, interval
+from fedkge.audits.base import ATTACKS, Attack, Curves, Row, Watching, interval, unwatched
 from fedkge.audits.roc import Numbers, median, proportion
 from fedkge.audits.targets import Target
 from fedkge.audits.transcript import Transcript
@@ -32,6 +32,7 @@ from fedkge.nodes.base import Event
 from fedkge.runs.data import Sources
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
+from fedkge.runtimes.record import Watch, ignored
 from fedkge.runtimes.simulate import Simulated
 
 NEAR = 0.01  #: a row counts as recovered when it is wrong by at most this part of its norm
@@ -61,16 +62,16 @@ class Pairs(Attack):
         if self.rounds < 1:
             raise ConfigError(f"rounds: expected at least 1, got {self.rounds}")
 
-    def run(self, targets: Sequence[Target]) -> list[Row]:
+    def run(self, targets: Sequence[Target], watch: Watching = unwatched) -> list[Row]:
         return [
             row
             for target in targets
             if target.experiment.method.averages
             for codec in (target.experiment.codec, *(CODECS[name]() for name in self.codec))
-            for row in self._against(target, codec)
+            for row in self._against(target, codec, watch(f"{target.name}, {CODECS.name_of(codec)}"))
         ]
 
-    def _against(self, target: Target, codec: Codec) -> Iterator[Row]:
+    def _against(self, target: Target, codec: Codec, watch: Watch) -> Iterator[Row]:
         # The answer to a round comes with the next question, or with a validation: there is none here.
         total = max(self.rounds + 1, target.experiment.rounds)
         evaluate = replace(target.experiment.evaluate, every=total, patience=0)
@@ -78,7 +79,7 @@ class Pairs(Attack):
         with TemporaryDirectory() as home, warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)  # the run has said them
             folder = RunFolder.create(Path(home) / "replay", experiment, resume=False)
-            replay = Replay(experiment, target.sources, folder, self.rounds)
+            replay = Replay(experiment, target.sources, folder, self.rounds, watch)
             replay.play()
         about = {"run": target.name, "codec": CODECS.name_of(experiment.coding), "rounds": self.rounds}
         about["noisy"] = experiment.privacy.noisy
@@ -172,10 +173,18 @@ class Replay:
     used: the attacker is taken to know that. Only the truth is read from the nodes.
     """
 
-    def __init__(self, experiment: Experiment, sources: Sources, folder: RunFolder, rounds: int) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        sources: Sources,
+        folder: RunFolder,
+        rounds: int,
+        watch: Watch = ignored,
+    ) -> None:
         self.experiment, self.rounds = experiment, rounds
         self.transcript = Transcript(experiment)
-        self.run = Simulated(experiment, sources, folder, torch.device("cpu"), tap=self._hear)
+        self.run = Simulated(experiment, sources, folder, torch.device("cpu"), watch=watch, tap=self._hear)
+        self.run.record.rounds = rounds
         self.run.hub.setting = replace(self.run.hub.setting, tell=self._happened)
         self._uploads: dict[str, tuple[Update, Update]] = {}  # each site's last, as heard and as it had them
         self._late: dict[str, tuple[Update, Update]] = {}  # of these, what came too late and counts next time
@@ -185,6 +194,7 @@ class Replay:
     def play(self) -> None:
         """Until the answers to the last of the rounds are told, with the questions of the next one."""
         self.run.play(until=lambda round: round > self.rounds)
+        self.run.record.write()  # of the last round too
 
     # What is heard
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fedkge.audits.base import ATTACKS, Bars, Row, between, interval
+from fedkge.audits.base import ATTACKS, Bars, Row, Watching, between, interval, unwatched
 from fedkge.audits.candidates import OnTriples, candidates
 from fedkge.audits.ranksum import mann_whitney
 from fedkge.audits.roc import Numbers, Scored, auc
@@ -39,7 +39,7 @@ class TailRanks(OnTriples):
         "Mann-Whitney U of both groups, and the chance that a rank of the first is the better one; 0.5: none."
     )
 
-    def run(self, targets: Sequence[Target]) -> list[Row]:
+    def run(self, targets: Sequence[Target], watch: Watching = unwatched) -> list[Row]:
         tests = []
         if len(targets) == 2:
             first, second = ((f"members, {one.name}", self._ranks(one, critical)) for one in targets)

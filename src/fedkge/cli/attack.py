@@ -50,6 +50,7 @@ def attack(
         from fedkge.audits.base import ATTACKS
         from fedkge.audits.targets import Target, pair, told_apart
         from fedkge.cli.experiments import listed
+        from fedkge.cli.progress import in_turn
 
         names = list(ATTACKS) if name is None else listed("--name", name, "membership,ranks")
         codecs = [] if codec is None else listed("--codec", codec, "int8,ternary")
@@ -63,7 +64,8 @@ def attack(
         ]
         if len(targets) == 2:
             targets = list(pair(targets[0], targets[1]))
-        found = {one: attacks[one].run(targets) for one in names}
+        with in_turn() as watch:
+            found = {one: attacks[one].run(targets, watch) for one in names}
         page = _write(run, found, attacks)
         if json:
             said = {one: attacks[one].words(rows) for one, rows in found.items()}

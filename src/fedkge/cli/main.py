@@ -13,6 +13,7 @@ from fedkge.cli.privacy import privacy
 from fedkge.cli.report import report
 from fedkge.cli.run import compare, run, sweep
 from fedkge.cli.unlearn import unlearn, yardsticks
+from fedkge.cli.watch import watch
 
 app = typer.Typer(
     name="fedkge",
@@ -30,6 +31,7 @@ for body in (
     unlearn,
     yardsticks,
     peer,
+    watch,
     report,
     privacy,
     account,

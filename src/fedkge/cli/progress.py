@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,6 +38,18 @@ def progress(name: str) -> Iterator[Watch]:
             bar.update(task, total=at.rounds, completed=at.round, now=told(at))
 
         yield watch
+
+
+@contextmanager
+def in_turn() -> Iterator[Callable[[str], Watch]]:
+    """Bars for runs that are named one after another: a new one ends the one before."""
+    with ExitStack() as bars:
+
+        def begin(name: str) -> Watch:
+            bars.close()
+            return bars.enter_context(progress(name))
+
+        yield begin
 
 
 def told(at: Progress) -> str:

@@ -134,13 +134,14 @@ def yardsticks(
         from fedkge.audits.yardsticks import chosen
         from fedkge.audits.yardsticks import yardsticks as measured
         from fedkge.cli.experiments import listed
+        from fedkge.cli.progress import in_turn
         from fedkge.cli.training import device_named, interruptible
         from fedkge.nodes.store import write_whole
 
         sticks = chosen([] if only is None else listed("--only", only, "target,exact"))
         old, erasure = asked(run, site, forget, of, withdraw, ignore_missing)
-        with interruptible(out):
-            found = measured(old, erasure, out, sticks, device_named(device))
+        with interruptible(out), in_turn() as watch:
+            found = measured(old, erasure, out, sticks, device_named(device), watch)
         write_whole(out / "yardsticks.json", text.dumps(found, indent=1).encode())
         if json:
             print(text.dumps(found, indent=2))

@@ -244,6 +244,7 @@ class HubNode(Node):
             return self._arrived_late(site, message.round, update)
         self._inbox[site] = update
         self._open.pop(site, None)
+        self._note_open("answered", kind="train", site=site)
         self.channels[site].answered(number)
         return self._close_if_due()
 
@@ -287,8 +288,15 @@ class HubNode(Node):
         self._inbox, self._refused = {}, {}
         self.owed |= {site: [*self.owed.get(site, []), self._round][-OWED:] for site in self._asked}
         self._open = {site: self._ask(site, "train") for site in self._asked}
+        self._note_open("asked", kind="train", sites=self._asked)
         self._written()
         return out + list(self._open.values())
+
+    def _note_open(self, event: str, **about: Any) -> None:
+        """What happens while a round is open, at once, for who watches a hub that lives by itself."""
+        if self.setting.often:
+            self.note({"event": event, "round": self._round, **about})
+            self.write_down(sync=False)
 
     def _written(self) -> None:
         if self.setting.often:
@@ -447,6 +455,7 @@ class HubNode(Node):
             note = {site: self._said(site, serial("measure", self._round)) for site in self._active}
             asked = {site: self.message(site, "measure", self._round, **of) for site, of in note.items()}
         self._open = asked
+        self._note_open("asked", kind="measure", sites=sorted(asked))
         return list(asked.values())
 
     @property
@@ -467,6 +476,7 @@ class HubNode(Node):
         self.channels[site].answered(serial("measure", message.round))
         if self._has_answers:
             self.holds.add(site)
+        self._note_open("answered", kind="measure", site=site)
         return self._validated_if_due()
 
     def _validated_if_due(self) -> list[Message]:
