@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test test-slow test-fast lint bench tables clean clean-kernels
+.PHONY: demo test test-slow test-network test-fast lint bench tables clean clean-kernels
 .DEFAULT_GOAL := test
 
 $(STAMP): pyproject.toml constraints.txt
@@ -25,10 +25,14 @@ lint: $(STAMP)
 
 # Two test processes; kernels use one thread each (tests/conftest.py) but where a test compares thread counts.
 test-fast: $(STAMP)
-	NUMBA_NUM_THREADS=2 OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not slow' -n 2 --dist loadfile
+	NUMBA_NUM_THREADS=2 OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not slow and not network' -n 2 --dist loadfile
 
 test-slow: $(STAMP)
 	$(BIN)/pytest -m slow
+
+# Hub and sites as processes over NVIDIA FLARE: kills, slow sites, hostile answers, full disks.
+test-network: $(STAMP)
+	NUMBA_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -m network
 
 # Ratios against PyKEEN, side by side; docs/benchmarks.md is written from what was measured.
 bench: $(STAMP)

@@ -8,6 +8,7 @@ from fedkge.cli import data, explain, inspect, keys
 from fedkge.cli.account import account
 from fedkge.cli.attack import attack
 from fedkge.cli.cluster import cluster
+from fedkge.cli.network import hub, site
 from fedkge.cli.peer import peer
 from fedkge.cli.privacy import privacy
 from fedkge.cli.report import report
@@ -30,6 +31,8 @@ for body in (
     sweep,
     unlearn,
     yardsticks,
+    hub,
+    site,
     peer,
     watch,
     report,

@@ -20,6 +20,7 @@ from fedkge.methods import Member
 from fedkge.nodes.identity import Identity
 from fedkge.nodes.protection import check_validation, trained_on
 from fedkge.runs.account import account_of, person_key
+from fedkge.nodes.terms import Terms
 from fedkge.runs.experiment import Align, Data, Experiment, Marks
 from fedkge.training.confidential import marked
 
@@ -167,7 +168,7 @@ def _marked(marks: Marks, federation: Federation, seed: int) -> Federation:
     return federation
 
 
-def numbered(experiment: Experiment, federation: Federation) -> Federation:
+def numbered(terms: Terms, federation: Federation) -> Federation:
     """The same sites; what is confidential has no influence on who has which id.
 
     Ids in the order of first appearance, as files have them, would tell which names confidential triples
@@ -175,7 +176,7 @@ def numbered(experiment: Experiment, federation: Federation) -> Federation:
     """
     from fedkge.graphs.subgraph import in_name_order
 
-    every = experiment.privacy.mode == "fulldp"
+    every = terms.privacy.mode == "fulldp"
     return {
         site: in_name_order(graph) if every or graph.confidential is not None else graph
         for site, graph in federation.items()

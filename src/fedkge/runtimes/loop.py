@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any, TypeAlias
 
 from fedkge.errors import FedkgeError
@@ -19,6 +17,7 @@ from fedkge.nodes.clock import Clock
 from fedkge.nodes.terms import Participation
 from fedkge.randomness import generator
 from fedkge.runtimes.record import Record
+from fedkge.runtimes.signals import on_signals
 
 Tap: TypeAlias = Callable[[Message], None]  #: hears every message that is sent, in order
 QUESTIONS = ("train", "stop")
@@ -161,19 +160,12 @@ class Loop:
     @contextmanager
     def _signals(self) -> Iterator[None]:
         """The first signal lets the round end and writes a checkpoint; a second one is not waited for."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
 
-        def asked(number: int, frame: FrameType | None) -> None:
+        def asked(number: int) -> None:
             if self._signal is not None:
                 raise KeyboardInterrupt
             self._signal = number
             self.record.say("the round is ended and saved before this run is left; once more leaves at once")
 
-        before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
+        with on_signals(asked):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)

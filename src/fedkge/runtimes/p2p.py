@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import queue
-import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +20,7 @@ from fedkge.nodes.base import Event
 from fedkge.nodes.peer import PeerNode
 from fedkge.runs.peering import PeerFile, peer_of
 from fedkge.runtimes.keys import Certificate, fingerprint_of_pem
+from fedkge.runtimes.signals import on_signals
 
 SERVICE, METHOD = "fedkge.Peer", "Say"
 WAITING = 256  #: messages of one peer that wait to be read; more are refused until there is room
@@ -197,7 +196,7 @@ class PeerRuntime:
         """Until nobody improves any more, or a signal asks for the end; the folder has all that matters."""
         began = time.monotonic()
         self.heard = dict.fromkeys(self.file.peers, began)
-        with self._signals():
+        with on_signals(self._asked):
             try:
                 self.network.send(self.node.open())
                 self._talk()
@@ -258,18 +257,5 @@ class PeerRuntime:
         report = self.node.shakes.reports.get(name)
         return (report is not None and report.over) or self.network.ways[name].lost > 0
 
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def asked(number: int, frame: Any) -> None:
-            self.ended = True
-
-        before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def _asked(self, number: int) -> None:
+        self.ended = True
