@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -162,19 +162,22 @@ class Wire:
         wire = self
 
         class Engine:
-            def __init__(self, role: str, workspace: Path, name: str, socket: Path) -> None:
-                self.name, self.socket, self.runs, self.workspace = name, socket, False, workspace
+            def __init__(self, role: str, workspace: Path, name: str, path: Path) -> None:
+                self.name, self.path, self.runs, self.workspace = name, path, False, workspace
 
             def start(self) -> None:
                 self.runs = True
                 if self.name == HUB:
-                    wire.hub = self.socket
+                    wire.hub = self.path
                 else:
-                    wire.sites[self.name] = self.socket
+                    wire.sites[self.name] = self.path
 
             def stop(self) -> None:
                 wire.sites.pop(self.name, None)
                 wire.cut(*([self.name] if self.name != HUB else wire.links))
+
+            def listens(self, port: int) -> bool:
+                return True
 
             def said(self) -> str:
                 return ""
@@ -223,16 +226,16 @@ class Wire:
                 link.close()
 
 
-def site_thread(network: Network, name: str, found: dict[str, Any]) -> threading.Thread:
+def site_thread(
+    network: Network, name: str, found: dict[str, Any], kind: Callable[..., Site] = Site
+) -> threading.Thread:
     """A site of this process; what its end was lies in `found`."""
 
     def play() -> None:
         try:
-            site = Site(
-                SiteFile.read(network.folder / f"{name}.toml"), torch.device("cpu"), lambda text: None
-            )
-            found[name] = site
-            site.play()
+            file = SiteFile.read(network.folder / f"{name}.toml")
+            found[name] = kind(file, torch.device("cpu"), lambda text: None)
+            found[name].play()
         except Exception as error:
             found[name] = error
 

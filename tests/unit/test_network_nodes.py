@@ -2,34 +2,175 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
+from fedkge.errors import ConfigError, FedkgeError
+from fedkge.exchange.rows import Message
 from fedkge.methods import METHODS
-from network_of_sites import TERMS, Wire, hub_of, in_process, lay_out, site_thread
+from fedkge.runtimes import hello
+from fedkge.runtimes.authority import Authority
+from fedkge.runtimes.network_site import Site
+from network_of_sites import TERMS, Network, Wire, hub_of, in_process, lay_out, site_thread
+from odd_site import OddSite
 from small_federations import small_federation
 
-METHODS_WITH_HUB = sorted(
-    name for name in METHODS if not METHODS[name].hubless and name not in ("collective",)
-)
+WITH_HUB = sorted(name for name in METHODS if not METHODS[name].hubless and name != "collective")
+SAME = {"trainer": {**TERMS["trainer"], "epochs": 1}, "rounds": 3}
 
 
-@pytest.mark.parametrize("method", METHODS_WITH_HUB)
+def played(
+    network: Network,
+    odd: dict[str, Callable[..., Site]] | None = None,
+    tap: Callable[[Message], None] | None = None,
+) -> tuple[Any, dict[str, Any]]:
+    """A run whose sites are threads; the hub, and each site or the error that it ended with."""
+    found: dict[str, Any] = {}
+    threads = [site_thread(network, name, found, (odd or {}).get(name, Site)) for name in network.sites]
+    hub = hub_of(network, tap=tap)
+    try:
+        hub.play()
+    finally:
+        for thread in threads:
+            if not hub.node.failed:
+                thread.join(20)
+    return hub, found
+
+
+def events(network: Network, kind: str) -> list[dict[str, Any]]:
+    lines = (network.folder / "homes" / "hub" / "hub" / "journal.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+@pytest.mark.parametrize("method", WITH_HUB)
 def test_the_tables_are_those_of_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    graphs = small_federation(relations_in_common=True)
-    terms = {**TERMS, "method": {"name": method}}
+    graphs, terms = small_federation(relations_in_common=True), {**TERMS, **SAME, "method": {"name": method}}
     network = lay_out(tmp_path, graphs, terms)
+    Wire(monkeypatch)
+    hub, found = played(network)
+    assert all(site.ended for site in found.values()), found
     expected = in_process(tmp_path, graphs, terms)
+    assert {name: network.tables(name) for name in graphs} == expected
+    summary = json.loads((tmp_path / "in-process" / "summary.json").read_text())
+    assert hub.record.tally.summary() == summary["traffic"]
+
+
+def test_a_stream_that_breaks_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut in the middle of training, of measuring, and as the run ends."""
+    graphs = small_federation()
+    network = lay_out(tmp_path, graphs, TERMS)
+    wire, left = (
+        Wire(monkeypatch),
+        {("train", 2, "a"), ("upload", 3, "b"), ("measure", 2, "c"), ("stop", 4, "a")},
+    )
+
+    def tap(message: Message) -> None:
+        who = message.sender if message.kind == "upload" else message.recipient
+        if (message.kind, message.round, who) in left:
+            left.remove((message.kind, message.round, who))
+            wire.cut(who)
+
+    _, found = played(network, tap=tap)
+    assert not left
+    assert {name: network.tables(name) for name in graphs} == in_process(tmp_path, graphs, TERMS)
+    assert all(site.ended for site in found.values())
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "corrupt",
+        "replay",
+        "oversized",
+        "another-run",
+        "another-protocol",
+        "another-name",
+        "nan",
+        "foreign-rows",
+    ],
+)
+def test_a_forged_answer_is_refused_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: str
+) -> None:
+    graphs = small_federation()
+    terms = {**TERMS, "rounds": 3, "participation": {"quorum": 0.6}}
+    network = lay_out(tmp_path, graphs, terms, {"timeout": 5.0, "most": 2})
+    Wire(monkeypatch)
+    hub, _ = played(network, {"a": partial(OddSite, odd=odd)})
+    assert hub.record.courses
+    refused = [event for event in events(network, "refused") if event["site"] in ("a", "?")]
+    assert refused, "nothing was refused"
+    taken = {event["round"]: event["participants"] for event in events(network, "round")}
+    assert {1, 2, 3} == taken.keys()
+    assert set(taken[2]) == set(taken[3]) == {"b", "c"}
+
+
+def test_huge_values_are_bounded_by_the_aggregation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = small_federation()
+    terms = {**TERMS, "rounds": 3, "aggregate": {"name": "median"}}
+    network = lay_out(tmp_path, graphs, terms)
+    Wire(monkeypatch)
+    played(network, {"a": partial(OddSite, odd="huge")})
+    for name in "bc":
+        rows = load_file(network.folder / "homes" / name / "entities.safetensors")
+        assert all(float(table.abs().max()) < 1e3 for table in rows.values())
+
+
+def test_a_version_that_does_not_match_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = lay_out(tmp_path, small_federation(), TERMS, {"assembly": 2.0})
+    Wire(monkeypatch)
+    plain = hello.HubHello.of
+
+    def older(*given: Any) -> hello.HubHello:
+        return replace(plain(*given), fedkge="0.0.1")
+
+    monkeypatch.setattr(hello.HubHello, "of", older)
+    with pytest.raises(FedkgeError, match=r"did not join"):
+        played(network)
+
+
+def test_a_revoked_site_is_cut_off_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = small_federation()
+    terms = {**TERMS, "rounds": 3, "participation": {"quorum": 0.6}}
+    network = lay_out(tmp_path, graphs, terms, {"timeout": 5.0})
+    Wire(monkeypatch)
+
+    def tap(message: Message) -> None:
+        if (message.kind, message.round, message.recipient) == ("train", 2, "a"):
+            Authority(tmp_path / "authority").revoke("a")
+
+    _, found = played(network, tap=tap)
+    assert "was revoked" in str(found["a"])
+    taken = {event["round"]: event["participants"] for event in events(network, "round")}
+    assert (taken[2], taken[3]) == (["b", "c"], ["b", "c"])
+    assert any("revoked" in event["why"] for event in events(network, "refused"))
+
+
+def test_a_hub_goes_on_by_itself_and_with_the_same_terms_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs = small_federation()
+    network = lay_out(tmp_path, graphs, TERMS)
     Wire(monkeypatch)
     found: dict[str, Any] = {}
     threads = [site_thread(network, name, found) for name in graphs]
+    hub_of(network).play(until=lambda round: round == 3)
     hub = hub_of(network)
+    assert hub.round == 2
     hub.play()
     for thread in threads:
         thread.join(20)
-    assert all(site.ended for site in found.values()), found
-    assert {name: network.tables(name) for name in graphs} == expected
+    assert {name: network.tables(name) for name in graphs} == in_process(tmp_path, graphs, TERMS)
+    text = (tmp_path / "hub.toml").read_text().replace("rounds = 4", "rounds = 5")
+    (tmp_path / "hub.toml").write_text(text)
+    with pytest.raises(ConfigError, match="same terms"):
+        hub_of(network)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import socket
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ from fedkge.errors import FedkgeError, MissingPackage
 SOCKET = "FEDKGE_SOCKET"  #: environment variable: where the ends of a stream connect to
 ADMIN = "admin@fedkge.hub"  #: who submits jobs: the hub itself; FLARE wants an address
 MODULE = "fedkge.runtimes.flare"
-BEAT = 2.0  #: seconds between two signs of life of a site's FLARE
+BEAT = 1.0  #: seconds between two signs of life of a site's FLARE
 ANSWER = 40.0  #: seconds that the administrator may take for an answer
 
 
@@ -42,16 +43,16 @@ def end_tree(pid: int) -> None:
 class Engine:
     """FLARE's server at the hub, or its client at a site, with all that it starts."""
 
-    def __init__(self, role: str, workspace: Path, name: str, socket: Path) -> None:
+    def __init__(self, role: str, workspace: Path, name: str, path: Path) -> None:
         given = ["secure_train=true", "config_folder=config", "org=fedkge"]
         given += [f"uid={name}", f"heart_beat_interval={BEAT}"] if role == "client" else []
         own = ["-m", str(workspace.resolve()), "-s", f"fed_{role}.json", "--set", *given]
         self.command = [sys.executable, "-m", MODULE, role, *own]
-        self.workspace, self.socket = workspace, socket
+        self.workspace, self.path = workspace, path
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        env = {**os.environ, SOCKET: str(self.socket), "MALLOC_ARENA_MAX": "4"}
+        env = {**os.environ, SOCKET: str(self.path), "MALLOC_ARENA_MAX": "4"}
         with (self.workspace / "output.txt").open("ab") as out:
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=env, start_new_session=True
@@ -60,6 +61,12 @@ class Engine:
     @property
     def runs(self) -> bool:
         return self.process is not None and self.process.poll() is None
+
+    def listens(self, port: int) -> bool:
+        """Whether somebody takes connections on this machine."""
+        with suppress(OSError), socket.create_connection(("localhost", port), timeout=1.0):
+            return True
+        return False
 
     def stop(self) -> None:
         """At once: nothing that FLARE knows is needed again."""

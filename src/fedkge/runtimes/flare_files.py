@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def write_server(workspace: Path, authority: Authority, sites: int) -> None:
     workspace, address = workspace.resolve(), authority.address
     server = {
         "name": PROJECT,
-        "service": {"target": _target(address), "scheme": "grpc"},
+        "service": {"target": _target(replace(address, host=_bound(address.host))), "scheme": "grpc"},
         "admin_server": address.host,
         "admin_port": address.port,
         "ssl_private_key": "server.key",
@@ -219,6 +220,11 @@ def write_job(folder: Path, site: str) -> Path:
     _json(job / "app" / "config" / "config_fed_server.json", server)
     _json(job / "app" / "config" / "config_fed_client.json", client)
     return job
+
+
+def _bound(host: str) -> str:
+    """What the hub listens on: its own machine only, or all of its addresses."""
+    return host if host in ("localhost", "127.0.0.1") else "0.0.0.0"
 
 
 def _target(address: Address) -> str:

@@ -77,6 +77,8 @@ class NetworkHub(Carrier):
         self.loop = Loop(self, Participation(), file.seed, self.record, float("inf"), resumed, tap)
         self.remotes = {site: Remote(site) for site in sorted(file.sites)}
         self._asked_before = set(self.node.roster.joined)
+        self._asked: list[Reply] = []  # what was asked last, and until when it is waited for
+        self._until, self._everyone = 0.0, True
 
     def play(self, until: Callable[[int], bool] = lambda round: False) -> None:
         with self.folder.alone(), self._flare():
@@ -85,7 +87,8 @@ class NetworkHub(Carrier):
             except FedkgeError:
                 self.node.flush()
                 raise
-            self._end()
+            if self.record.courses:
+                self._end()
 
     # FLARE
 
@@ -100,7 +103,8 @@ class NetworkHub(Carrier):
             self.door = Door(listener, self.authority, self.file.sites, self._hello, self.file.most << 20)
             self.engine = Engine("server", workspace / "server", HUB, Path(place) / "hub")
             ended = threading.Event()
-            steward = Steward(self.engine, Administrator(workspace / "admin"), self.remotes, ended, self.door)
+            administrator, port = Administrator(workspace / "admin"), self.authority.address.port
+            steward = Steward(self.engine, administrator, self.remotes, ended, self.door, port)
             steward.start()
             try:
                 yield
@@ -108,7 +112,7 @@ class NetworkHub(Carrier):
                 ended.set()
                 listener.close()
                 self.engine.stop()
-                steward.administrator.stop()
+                administrator.stop()
                 steward.join(LEAVE)
 
     def _hello(self, site: str, nonce: str) -> HubHello:
@@ -117,11 +121,8 @@ class NetworkHub(Carrier):
 
     def _end(self) -> None:
         """Tell everyone who is there that the run is over."""
-        for remote in self.remotes.values():
-            remote.ask([(END, b"")])
-        until = time.monotonic() + LEAVE
-        while any(remote.stream for remote in self.remotes.values()) and time.monotonic() < until:
-            self._next(until)
+        told = [remote.ask([(END, b"")]) for remote in self.remotes.values() if remote.stream is not None]
+        self._replies(told, LEAVE, len(told), everyone=True)
         if missed := sorted(self.node.stopped - self.told):
             self.say(
                 f"{', '.join(missed)}: not there at the end; the same command tells them when they are back"
@@ -136,7 +137,7 @@ class NetworkHub(Carrier):
         self.told = set()
         self.node.open()
         opened = [remote.ask([(OPEN, b"")]) for remote in self.remotes.values()]
-        return self._messages(self._replies(opened, self.file.assembly, quorum=False))
+        return self._messages(self._replies(opened, self.file.assembly, len(opened), everyone=True))
 
     def deliver(self, messages: Sequence[Message]) -> list[Message]:
         first = [said for m in messages if m.recipient == HUB for said in self.node.receive(m)]
@@ -144,9 +145,13 @@ class NetworkHub(Carrier):
         kinds = {message.kind for message in asked}
         work = "train" if "train" in kinds else "evaluate" if kinds & {"measure", "stop"} else "exchange"
         timeout = self.file.timeout * (PATIENCE if "stop" in kinds else 1)
+        needed = self.node.participation.needed(len(asked)) if "train" in kinds else len(asked)
         with self.clock.spending(work):
             replies = [self.remotes[m.recipient].ask([(MESSAGE, encode(m))]) for m in asked]
-            beside = self._replies(replies, timeout, self.node.participation.quorum < 1, "train" in kinds)
+            everyone = "train" in kinds or self.node.participation.quorum == 1
+            if replies:
+                self._asked, self._until, self._everyone = replies, time.monotonic() + timeout, everyone
+            beside = self._replies(replies, timeout, needed, everyone)
         self.told |= {
             m.recipient for m, r in zip(asked, replies, strict=True) if m.kind == "stop" and r.answered
         }
@@ -160,6 +165,15 @@ class NetworkHub(Carrier):
         return first + self._messages([reply for _, _, reply in pairs if reply.done]) + self._messages(beside)
 
     def expire(self, round: int) -> list[Message]:
+        """As long as time is left, an answer that was refused leaves room for another one."""
+        while left := [reply for reply in self._asked if not reply.done]:
+            time_left = self._until - time.monotonic()
+            beside = self._replies(self._asked, time_left, len(self._asked) - len(left) + 1, self._everyone)
+            new = [reply for reply in left if reply.done]
+            if found := self._messages([*new, *beside]):
+                return found
+            if not new:
+                break
         return self.node.expire(round)
 
     def save(self, round: int) -> None:
@@ -167,19 +181,15 @@ class NetworkHub(Carrier):
 
     # Sites
 
-    def _replies(
-        self, replies: list[Reply], timeout: float, quorum: bool, train: bool = False
-    ) -> list[Reply]:
+    def _replies(self, replies: list[Reply], timeout: float, needed: int, everyone: bool) -> list[Reply]:
         """Wait for answers; what others said meanwhile: answers to earlier requests, and who joined again.
 
-        With a quorum, who is away or has something else to answer first is not waited for.
+        Unless everyone is, who is away or has something else to answer first is not waited for.
         """
         until, beside = time.monotonic() + timeout, []
         while waiting := [reply for reply in replies if not reply.done]:
-            enough = train and len(replies) - len(waiting) >= self.node.participation.needed(len(replies))
-            if quorum and (enough or all(self.remotes[r.site].is_busy(r) for r in waiting)):
-                break
-            if time.monotonic() >= until:
+            here = everyone or not all(self.remotes[reply.site].is_busy(reply) for reply in waiting)
+            if len(replies) - len(waiting) >= needed or not here or time.monotonic() >= until:
                 break
             reply = self._next(until)
             if reply is not None and reply not in replies:
@@ -227,7 +237,9 @@ class NetworkHub(Carrier):
     def _refuse(self, remote: Remote, stream: Stream, error: Exception) -> None:
         self.node.refuse(Message(remote.id, HUB, "?", 0), str(error))
         self.say(f"refused: {error}")
-        stream.link.close()
+        if stream is remote.stream:
+            remote.stream = None
+            remote.leave()
 
     def _messages(self, replies: Sequence[Reply]) -> list[Message]:
         """What was said; bytes that are no message of that site's are refused."""

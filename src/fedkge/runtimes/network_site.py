@@ -44,7 +44,7 @@ from fedkge.runtimes.signals import on_signals
 from fedkge.runtimes.stream import Frame, Link, Oversized, listen
 
 PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  #: seconds before FLARE is started again, the first times
-LINGER = 10.0  #: seconds that a refusal has to reach the hub
+LINGER = 3.0  #: seconds that the last words have to reach the hub
 
 
 class Site:
@@ -128,11 +128,18 @@ class Site:
             if parcel is not None:
                 starts = 1
                 self._hear(link, parcel)
+        if self.ended:  # the hub hears that this site knows
+            with suppress(queue.Empty):
+                while self.inbox.get(timeout=LINGER)[1] is not None:
+                    pass
 
     # Messages
 
     def _hear(self, link: Link, parcel: list[Frame]) -> None:
-        if [kind for kind, _ in parcel] == [HELLO]:
+        kinds = [kind for kind, _ in parcel]
+        if kinds == [REFUSAL]:
+            raise Refused(f"the hub refuses this site: {parcel[0][1].decode(errors='replace')[:2000]}")
+        if kinds == [HELLO]:
             self._welcome(link, parcel[0][1])
         elif link is not self.link or self.node is None:
             return  # of a stream that another one has replaced
@@ -162,7 +169,7 @@ class Site:
             self._begin(hub)
         except FedkgeError as error:
             self._send(link, [(REFUSAL, str(error)[:2000].encode())])
-            time.sleep(min(LINGER, 2.0))
+            time.sleep(LINGER)
             raise Refused(f"refuses the hub: {error}") from None
         self.link = link
         self._send(link, [(HELLO, SiteHello.of(hub, self.name, self.kit.certificate, self.key).packed())])

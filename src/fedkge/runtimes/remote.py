@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,6 +18,7 @@ from fedkge.runtimes.authority import Authority
 from fedkge.runtimes.hello import HELLO, LONGEST, REFUSAL, HubHello, Refused, SiteHello
 from fedkge.runtimes.stream import Frame, Link, Oversized
 
+LAST = 5.0  #: seconds that a refusal has to leave
 #: who it is about, over which stream, and what it said; an empty list: it is here; None: it is gone
 News: TypeAlias = "tuple[str, Stream | None, list[Frame] | Exception | None]"
 
@@ -104,6 +106,7 @@ class Door:
         self.listener, self.authority, self.sites = listener, authority, frozenset(sites)
         self.hello, self.most = hello, most
         self.news: queue.Queue[News] = queue.Queue()
+        self.ended: dict[str, float] = {}  # when a site's last stream ended that was not refused
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -116,20 +119,26 @@ class Door:
 
     def _serve(self, stream: Stream) -> None:
         site = (stream.link.receive() or b"?").decode(errors="replace")[:80]
+        writer = threading.Thread(target=stream.write_all, daemon=True)
+        writer.start()
         try:
             if site not in self.sites:
                 raise Refused(f"site {site!r} is not one of this run's: {', '.join(sorted(self.sites))}")
             stream.fingerprint = self._welcomed(stream, site)
             self.news.put((site, stream, []))
-            threading.Thread(target=stream.write_all, daemon=True).start()
             while (parcel := stream.link.receive_parcel(self.most)) is not None:
                 if stream.fingerprint in self.authority.revoked():
                     raise Refused(f"the certificate of {site!r} was revoked")
                 self.news.put((site, stream, parcel or [(b"", b"")]))
         except (FedkgeError, Oversized) as error:
+            stream.outbox.put([(REFUSAL, str(error).encode())])
             self.news.put((site, stream, error))
         except ConnectionError:
-            pass
+            self.ended[site] = time.time()
+        else:
+            self.ended[site] = time.time()
+        stream.outbox.put(None)
+        writer.join(LAST)
         stream.link.close()
         self.news.put((site, stream, None))
 
@@ -137,7 +146,7 @@ class Door:
         """The fingerprint of the certificate that a site shows."""
         nonce = token_hex(16)
         hello = self.hello(site, nonce)
-        stream.link.send_parcel([(HELLO, hello.packed())])
+        stream.outbox.put([(HELLO, hello.packed())])
         answer = stream.link.receive_parcel(LONGEST)
         if answer is None:
             raise ConnectionError(site)

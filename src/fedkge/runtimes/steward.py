@@ -15,6 +15,7 @@ from fedkge.runtimes.remote import Door, Remote
 LOOK = 1.0  #: seconds between two looks at who is there
 FAILURES = 3  #: times that FLARE's server may end before anyone was there
 STARTING = 45.0  #: seconds that a job has to connect both ends before it is submitted again
+SILENCE = 6.0  #: seconds without a packet and without a sign of life after which a site is taken for lost
 
 
 class Steward(threading.Thread):
@@ -27,10 +28,11 @@ class Steward(threading.Thread):
         remotes: Mapping[str, Remote],
         ended: threading.Event,
         door: Door,
+        port: int,
     ) -> None:
         super().__init__(daemon=True)
         self.engine, self.administrator, self.remotes = engine, administrator, remotes
-        self.ended, self.door = ended, door
+        self.ended, self.door, self.port = ended, door, port
         self.jobs: dict[str, tuple[str, float]] = {}  # site -> job, when it was submitted
         self.seen: dict[str, float] = dict.fromkeys(
             remotes, 0.0
@@ -53,17 +55,22 @@ class Steward(threading.Thread):
                     return
 
     def _look(self) -> None:
-        now = time.time()
+        if not self.engine.listens(self.port):
+            raise FedkgeError(f"nobody listens on port {self.port}")
+        online, now = self.administrator.online(), time.time()
         for site, remote in self.remotes.items():
-            if remote.stream is not None:
-                self.seen[site] = now
-        missing = [site for site, remote in self.remotes.items() if remote.stream is None]
-        if not missing:
-            return
-        online = self.administrator.online()
-        for site in missing:
             job, since = self.jobs.get(site, ("", 0.0))
-            if job and now - since < STARTING and since > self.seen[site]:
+            stream = remote.stream
+            if stream is not None:
+                self.seen[site] = now
+                if max(online.get(site, 0.0), stream.link.last) < now - SILENCE:
+                    stream.link.close()
+                continue
+            if (
+                job
+                and now - since < STARTING
+                and since > max(self.seen[site], self.door.ended.get(site, 0.0))
+            ):
                 continue
             if online.get(site, 0.0) > self.seen[site]:
                 if job:

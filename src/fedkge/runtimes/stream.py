@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 import socket
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -27,7 +28,7 @@ class Link:
     """One end of a socket."""
 
     def __init__(self, own: socket.socket) -> None:
-        self.socket = own
+        self.socket, self.last = own, time.time()  # when a packet last came or went
 
     @classmethod
     def to(cls, path: str) -> Link:
@@ -46,6 +47,7 @@ class Link:
     def send(self, packet: bytes) -> None:
         self.socket.sendall(_PACKET.pack(len(packet)))
         self.socket.sendall(packet)
+        self.last = time.time()
 
     def receive(self, wait: float | None = None) -> bytes | None:
         """The next packet; None at the end; empty when none has begun to come in so many seconds."""
@@ -57,6 +59,7 @@ class Link:
         (size,) = _PACKET.unpack(head)
         if not 0 < size <= PACKET:
             raise Oversized(f"a packet of {size:,} bytes, expected 1 to {PACKET:,}")
+        self.last = time.time()
         return self._exactly(size)
 
     def _exactly(self, size: int) -> bytes | None:
