@@ -20,7 +20,6 @@ from fedkge.methods import Member
 from fedkge.nodes.identity import Identity
 from fedkge.nodes.protection import check_validation, trained_on
 from fedkge.runs.account import account_of, person_key
-from fedkge.nodes.terms import Terms
 from fedkge.runs.experiment import Align, Data, Experiment, Marks
 from fedkge.training.confidential import marked
 
@@ -123,7 +122,7 @@ class Loader:
         if known not in self._sources:
             if read not in self._read:
                 self._read[read] = _read(data, seed)
-            graphs = _marked(marks, self._read[read], seed)
+            graphs = with_marks(marks, self._read[read], seed)
             for site, graph in graphs.items():
                 _check_splits(site, graph)
             self._sources[known] = Sources.of(experiment, graphs)
@@ -155,7 +154,8 @@ def _read(data: Data, seed: int) -> dict[str, Graph]:
     }
 
 
-def _marked(marks: Marks, federation: Federation, seed: int) -> Federation:
+def with_marks(marks: Marks, federation: Federation, seed: int) -> Federation:
+    """The same graphs, with what is confidential besides what the data marks."""
     from fedkge.graphs.files import read_graph
     from fedkge.graphs.marks import mark_relations, mark_share, mark_triples, read_names
 
@@ -168,7 +168,7 @@ def _marked(marks: Marks, federation: Federation, seed: int) -> Federation:
     return federation
 
 
-def numbered(terms: Terms, federation: Federation) -> Federation:
+def numbered(experiment: Experiment, federation: Federation) -> Federation:
     """The same sites; what is confidential has no influence on who has which id.
 
     Ids in the order of first appearance, as files have them, would tell which names confidential triples
@@ -176,7 +176,7 @@ def numbered(terms: Terms, federation: Federation) -> Federation:
     """
     from fedkge.graphs.subgraph import in_name_order
 
-    every = terms.privacy.mode == "fulldp"
+    every = experiment.privacy.mode == "fulldp"
     return {
         site: in_name_order(graph) if every or graph.confidential is not None else graph
         for site, graph in federation.items()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from fedkge.config import build, read_toml
 from fedkge.errors import ConfigError
-from fedkge.methods import Method
+from fedkge.graphs.graph import Graph
+from fedkge.methods import Member, Method
+from fedkge.nodes.identity import Identity
 from fedkge.nodes.terms import Terms
+from fedkge.privacy import Privacy
+from fedkge.runs.data import Sources, with_marks
+from fedkge.runs.experiment import Account, Align, Data, Experiment, Marks, Persons
+from fedkge.training.confidential import marked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +57,11 @@ class SiteFile:
     folder: Path  #: what the site keeps: tables, journal, ledger, checkpoint
     kit: Path  #: what the hub has sent
     key: Path  #: the private key, which never leaves the site
-    secret: Path | None = None  #: a file that the sites share: the hub is told pseudonyms; unset: names
     most: int = 4096  #: megabytes of a message; a hub that sends more is cut off
+    align: Align = field(default_factory=Align)  #: who is the same elsewhere, as in an experiment
+    marks: Marks = field(default_factory=Marks)  #: which triples are confidential, as in an experiment
+    persons: Persons = field(default_factory=Persons)  #: which entities are persons, as in an experiment
+    account: Account = field(default_factory=Account)  #: where the site's own ledger is, as in an experiment
 
     def __post_init__(self) -> None:
         _check_above_zero(self, "most")
@@ -64,8 +73,38 @@ class SiteFile:
             made = build(cls, read_toml(path), "")
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
-        own = {name: path.parent / getattr(made, name) for name in ("graph", "folder", "kit", "key")}
-        return replace(made, **own, secret=None if made.secret is None else path.parent / made.secret)
+        return _beside(made, path.parent)
+
+    def experiment(self, terms: Terms) -> Experiment:
+        """The experiment of a run on these terms, as far as this site knows it."""
+        asked: dict[str, Any] = {one.name: getattr(terms, one.name) for one in fields(Terms)}
+        return Experiment(
+            **asked,
+            data=Data(path=self.graph.parent),
+            align=self.align,
+            marks=self.marks,
+            persons=self.persons,
+            account=self.account,
+        )
+
+    def sources(self, name: str, graph: Graph, experiment: Experiment) -> tuple[Member, Identity]:
+        """What the site trains on and is called by: what an experiment on all sites' graphs would give it."""
+        sources = Sources.of(experiment, with_marks(self.marks, {name: graph}, experiment.seed))
+        hides = bool(marked(sources.named[name], experiment.privacy).any())
+        own = experiment if hides else replace(experiment, privacy=Privacy())  # others may have some to hide
+        member = sources.members(own)[name]
+        return member, sources.identity(experiment, member)
+
+
+def _beside(made: Any, folder: Path) -> Any:
+    """The same with paths below a folder, in tables too."""
+    found = {one.name: getattr(made, one.name) for one in fields(made)}
+    moved = {
+        name: folder / value if isinstance(value, Path) else _beside(value, folder)
+        for name, value in found.items()
+        if isinstance(value, Path) or is_dataclass(value)
+    }
+    return replace(made, **moved)
 
 
 def _check_above_zero(of: object, *names: str) -> None:

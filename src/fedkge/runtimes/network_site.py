@@ -17,21 +17,15 @@ import torch
 
 from fedkge.config import read_toml
 from fedkge.errors import ConfigError, DataError, FedkgeError
-from fedkge.exchange.announce import identify
 from fedkge.exchange.rows import HUB
 from fedkge.exchange.wire import encode
-from fedkge.graphs.graph import Axis, Graph
-from fedkge.methods import Member
-from fedkge.methods.base import Part
 from fedkge.nodes.base import Event
-from fedkge.nodes.identity import Identity
 from fedkge.nodes.ledgers import ledger_at
-from fedkge.nodes.protection import check_validation, trained_on
 from fedkge.nodes.site import SiteNode
 from fedkge.nodes.store import locked
 from fedkge.nodes.terms import Terms
 from fedkge.privacy.ledger import Ledger
-from fedkge.runs.data import checked_secret, numbered
+from fedkge.runs.account import account_of
 from fedkge.runs.kit import NODE, pack_site, unpack
 from fedkge.runs.network import SiteFile
 from fedkge.runs.peering import read_own_graph
@@ -188,10 +182,12 @@ class Site:
                 )
         if self.node is not None:
             return
-        member, identity = site_member(terms, self.name, self.graph, self.file.secret)
+        experiment = self.file.experiment(terms)
+        member, identity = self.file.sources(self.name, self.graph, experiment)
         if hub.round and terms.privacy.noisy:
             Ledger(ledger_at(home)).check_begun(home)
-        pack_site(home, terms, hub.run, self.name, identity, member, None, self.device)
+        account = account_of(experiment, self.name)
+        pack_site(home, terms, hub.run, self.name, identity, member, None, self.device, account)
         node = unpack(home, self._tell)
         assert isinstance(node, SiteNode)
         self.node = node
@@ -200,17 +196,6 @@ class Site:
         words = told(event)
         if words:
             self.say(f"{self.name}: {words}")
-
-
-def site_member(terms: Terms, name: str, graph: Graph, secret: Path | None) -> tuple[Member, Identity]:
-    """What a site trains on, and what it is called by: as an experiment on all graphs would have it."""
-    called = numbered(terms, {name: graph})[name]
-    check_validation(terms, name, called)
-    member = Member(trained_on(terms, name, called), {name: Part(called)})
-    key = None if secret is None else checked_secret(secret)
-    names = {Axis.ENTITY: called.entities, Axis.RELATION: called.relations}
-    ids = {axis: identify(own, axis, key) for axis, own in names.items()}
-    return member, Identity(ids, {name: called})
 
 
 def told(event: Event) -> str | None:
