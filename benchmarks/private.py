@@ -1,4 +1,4 @@
-"""What privacy costs: a strict step beside a plain one, and beside Opacus's, as JSON lines.
+"""What privacy costs: a strict step beside a plain one, for triples and persons, and beside Opacus's.
 
     FEDKGE_DATA=... python benchmarks/private.py [--device cuda] [--opacus PYTHON]
 
@@ -6,8 +6,8 @@ FB15k-237, half of it confidential, TransE. `wide` has dim 256, batches of 1024 
 `paper` has DPKGE's settings, dim 50, batches of sqrt(N) and one negative. A plain step trains on an
 unrestricted batch, a strict one on a Poisson sample of the same size in the mean; both are taken in one
 process, in turns, and what a turn writes to its ledger, once, is divided among its steps. `sgd` is plain
-gradient descent, whose strict step adds noise when rows are read, and a turn to all rows at its end: beside a
-plain step at 100,000 entities, and as `growth` the strict step at ten times as many by the one at 100,000.
+gradient descent at 100,000 entities. `persons` is a strict step on persons of 8 triples each, made up at
+random, beside one on as many triples, in the settings of `wide` and of `paper`. Prints JSON lines.
 
 Opacus is measured by a Python that has it (`--opacus`, which needs torch and opacus alone), on the same
 batch, with its per-sample gradients of embedding tables; where these do not fit into memory, that is what it
@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +46,7 @@ from fedkge.training.secret import Secret
 TURNS = 7
 OPACUS = Path(__file__).with_name("private_opacus.py")
 STRICT = Privacy("strict", noise=1.0, delta=1e-6, accountant="rdp")
+PERSONS = Privacy("strict", "entity", noise=1.0, delta=1e-6, accountant="rdp", per_person=8)
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Setting:
         )
 
 
-LAZY = Setting(64, 512, 64, 200, optimizer="sgd")
+DESCENT = Setting(64, 512, 64, 200, optimizer="sgd")
 
 
 def settings(device: str) -> dict[str, Setting]:
@@ -93,12 +94,23 @@ def plain(setting: Setting, graph: Graph, device: str) -> Callable[[], float]:
     return timed(training, setting.steps, device)
 
 
-def strict(setting: Setting, graph: Graph, device: str, folder: Path) -> Callable[[], float]:
+def strict(
+    setting: Setting, graph: Graph, device: str, folder: Path, persons: bool = False
+) -> Callable[[], float]:
     """The same of strict steps alone: every triple is taken for confidential that is."""
-    assert graph.confidential is not None
-    cadence = Cadence.of(setting.trainer, STRICT, int(graph.confidential.sum()))
+    marks = graph.confidential
+    assert marks is not None
+    count, owner = int(marks.sum()), None
+    trainer, units, privacy = setting.trainer, count, PERSONS if persons else STRICT
+    if each := privacy.per_person:
+        units = -(-count // each)
+        owner = np.full(len(marks), -1)
+        owner[marks] = np.random.default_rng(0).permutation(count) // each
+        trainer = replace(trainer, batch_size=max(1, trainer.batch_size // each))
+    cadence = Cadence.of(trainer, privacy, units)
     spending = Spending(Ledger(folder / f"{len(list(folder.iterdir()))}.jsonl"), "all")
-    protection = Protection(STRICT, graph.confidential, 1.0, cadence, Secret(os.urandom(32)), spending)
+    own = (owner, units if persons else 0)
+    protection = Protection(privacy, marks, 1.0, cadence, Secret(os.urandom(32)), spending, *own)
     tables = first_tables(setting, graph, device)
     training = PrivateTraining(setting.trainer, tables, ("all", graph), 0, protection)
     training.counts = []
@@ -148,14 +160,23 @@ def random_graph(entities: int) -> Graph:
     return Graph(*names, train, confidential=random.random(len(train)) < 0.5)
 
 
-def lazily(device: str) -> None:
-    """Strict beside plain gradient descent, and the strict step on a table ten times as large."""
-    small, large = random_graph(100_000), random_graph(1_000_000)
+def descent(device: str) -> None:
+    """Strict beside plain gradient descent."""
+    graph = random_graph(100_000)
     with tempfile.TemporaryDirectory() as folder:
-        ours = [strict(LAZY, graph, device, Path(folder)) for graph in (small, large)]
-        before, after, later = in_turns(plain(LAZY, small, device), *ours)
-    found = {"plain_ms": before * 1e3, "strict_ms": after * 1e3, "large_strict_ms": later * 1e3}
-    report("private-sgd", device, **found, ratio=after / before, growth=later / after)
+        pair = plain(DESCENT, graph, device), strict(DESCENT, graph, device, Path(folder))
+        before, after = in_turns(*pair)
+    report("private-sgd", device, plain_ms=before * 1e3, strict_ms=after * 1e3, ratio=after / before)
+
+
+def persons(graph: Graph, device: str) -> None:
+    """Steps on persons beside steps on as many triples."""
+    for name, setting in settings(device).items():
+        with tempfile.TemporaryDirectory() as folder:
+            by = [strict(setting, graph, device, Path(folder), persons) for persons in (False, True)]
+            triples, people = in_turns(*by)
+        found = {"triples_ms": triples * 1e3, "persons_ms": people * 1e3}
+        report(f"private-persons-{name}", device, **found, ratio=people / triples)
 
 
 def beside_opacus(python: str, device: str, ours: dict[str, float], graph: Graph) -> None:
@@ -196,7 +217,8 @@ def main() -> None:
         sys.exit("FEDKGE_DATA: expected the folder that holds fb15k-237")
     graph = mark_share({"all": read_graph(Path(data) / "fb15k-237")}, 0.5, 0)["all"]
     ours = steps(graph, options.device)
-    lazily(options.device)
+    descent(options.device)
+    persons(graph, options.device)
     if options.opacus:
         beside_opacus(options.opacus, options.device, ours, graph)
 

@@ -116,7 +116,7 @@ def _private(private: Any, of: str, device: str, data: Path, home: Path) -> Call
 
     home.mkdir(exist_ok=True)
     if of == "sgd":
-        return private.strict(private.LAZY, private.random_graph(100_000), device, home)
+        return private.strict(private.DESCENT, private.random_graph(100_000), device, home)
     graph = mark_share({"all": read_graph(data / "fb15k-237")}, 0.5, 0)["all"]
     return private.strict(private.settings(device)[of], graph, device, home)
 

@@ -2,7 +2,8 @@
 
 The key is made of (seed, site, purpose), the counter of (round, step, index). Resuming, stacking sites
 and changing the number of threads then need no generator state. The generator is Philox4x32-10
-(Salmon et al., SC 2011); this is the slow and obvious version that the kernels are tested against.
+(Salmon et al., SC 2011), which is no cipher. What must stay secret comes from ChaCha20 (RFC 8439) instead,
+under a key of 256 bits. These are the slow and obvious versions that the kernels are tested against.
 """
 
 from __future__ import annotations
@@ -16,6 +17,13 @@ from numpy.typing import NDArray
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)
+SIGMA = tuple(np.frombuffer(b"expand 32-byte k", "<u4").tolist())  #: the first words of ChaCha20's state
+DOUBLE_ROUNDS = 10
+#: the words that quarter rounds mix: columns, then diagonals
+QUARTERS = tuple(
+    (i, 4 + (i + d) % 4, 8 + (i + 2 * d) % 4, 12 + (i + 3 * d) % 4) for d in (0, 1) for i in range(4)
+)
+TURNS = (16, 12, 8, 7)  #: bits that a quarter round's words are rotated by
 
 
 def key(seed: int, *purpose: str | int) -> int:
@@ -55,3 +63,19 @@ def philox(key: int, counter: NDArray[np.uint32]) -> NDArray[np.uint32]:
         ]
         k = [(k[0] + WEYL[0]) & 0xFFFFFFFF, (k[1] + WEYL[1]) & 0xFFFFFFFF]
     return np.stack(c, -1).astype(np.uint32)
+
+
+def chacha20(key: bytes, counter: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """ChaCha20 blocks at counters `[..., 4]`, the block's number and then the nonce: 16 words each."""
+    words = np.frombuffer(key, "<u4")  # [8]
+    shape = counter.shape[:-1]
+    fixed = [np.full(shape, word, np.uint32) for word in (*SIGMA, *words.tolist())]
+    first = [*fixed, *(counter[..., i].astype(np.uint32) for i in range(4))]
+    x = list(first)
+    for _ in range(DOUBLE_ROUNDS):
+        for a, b, c, d in QUARTERS:
+            for (to, by, mixed), turn in zip(((a, b, d), (c, d, b)) * 2, TURNS, strict=True):
+                x[to] = x[to] + x[by]
+                x[mixed] = x[mixed] ^ x[to]
+                x[mixed] = x[mixed] << np.uint32(turn) | x[mixed] >> np.uint32(32 - turn)
+    return np.stack([a + b for a, b in zip(x, first, strict=True)], -1)

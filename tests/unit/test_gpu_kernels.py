@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from fedkge.kernels import reference
-from fedkge.kernels.base import Adam, Contribution, Debt, Draw, Pace, Similarity, Tie
+from fedkge.kernels.base import Adam, Contribution, Draw, Pace, Similarity, Tie
+from fedkge.kernels.cipher import GRID
 
 CUDA = torch.cuda.is_available()
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -22,7 +23,7 @@ if not CUDA and not INTERPRETED:
     pytest.skip("no CUDA device, and TRITON_INTERPRET is not 1", allow_module_level=True)
 pytest.importorskip("triton", reason="the GPU kernels need triton")
 
-from fedkge.kernels.gpu import backend, contrasting, noise, norms, ranking, shelving, similarity  # noqa: E402
+from fedkge.kernels.gpu import backend, contrasting, norms, ranking, shelving, similarity  # noqa: E402
 from fedkge.kernels.gpu.launch import LONGEST, Tiles  # noqa: E402
 
 pytestmark = pytest.mark.gpu
@@ -394,91 +395,52 @@ def test_order_keys_are_the_references_bit_by_bit(clock: tuple[int, int]) -> Non
     assert torch.equal(*both)
 
 
-def triples(kind: Similarity, b: int, n: int, table: Tensor) -> Contribution:
-    """Candidates that repeat, some of them the triple's own anchor."""
-    part = contribution(kind, b, n, table, m=b, skewed=True)
-    part.index[::2, -1] = part.ids[::2]
-    return replace(part, scores=reference.forward(kind, part.query, table, part.index))
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("b", "k", "paired"), [(1, 1, 64), (9, 2, 64), (12, 21, 4), (20, 70, 64)])
+def test_bounds_of_norms(b: int, k: int, paired: int, dtype: torch.dtype) -> None:
+    rows, lengths = integers(7, b, k), normal(b, k, dtype=dtype).abs()
+    order, starts = torch.randperm(b).to(DEVICE), torch.tensor([0, b // 2, b // 2, b]).to(DEVICE)
+    terms = (rows, lengths, order, starts)
+    close(norms.squares(*terms, paired), reference.squares(*terms))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    ("b", "n", "paired", "width"), [(1, 1, 64, 2), (4, 2, 64, 50), (5, 21, 4, 10), (2, 9, 8, 2 * LONGEST + 6)]
-)
-@pytest.mark.parametrize("kind", Similarity)
-def test_norms_of_triples(
-    kind: Similarity, b: int, n: int, paired: int, width: int, dtype: torch.dtype
-) -> None:
-    table = normal(7, width, dtype=dtype)
-    part = triples(kind, b, n, table)
-    close(norms.squares(table, part, paired), reference.squares(table, part))
-    alone = replace(part, ids=part.ids[:0], values=part.values[:0])
-    close(norms.squares(table, alone, paired), reference.squares(table, alone))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("there", [0, 3, 1100])
-def test_shares(there: int, dtype: torch.dtype) -> None:
-    squares, losses = normal(2, 1100, dtype=dtype).square(), normal(1100, dtype=dtype, seed=1)
+@pytest.mark.parametrize("there", [(0, 0), (3, 2), (1100, 300)])
+def test_shares(there: tuple[int, int], dtype: torch.dtype) -> None:
+    squares, losses = normal(2, 300, dtype=dtype).square(), normal(1100, dtype=dtype, seed=1)
     squares[:, 1] = 0
-    arguments = (squares, losses, normal(1, dtype=dtype).abs(), integers(1, 1) + there, 64.0)
+    arguments = (squares, losses, normal(1, dtype=dtype).abs(), torch.tensor(there).to(DEVICE), 64.0)
     for actual, expected in zip(
         backend.clip_factors(*arguments), reference.clip_factors(*arguments), strict=True
     ):
         close(actual, expected)
 
 
-@pytest.mark.parametrize("width", [1, 2, 7, 50, 4 * noise.LONGEST + 5])
-def test_noise(width: int) -> None:
-    rows, key = integers(40, 11) + (integers(2, 11, seed=1) << 33), integers(1 << 62, 1) * -3
-    every, one = normal(11, seed=2), normal(1, seed=3).expand(11)
-    for scale in (every, one):
-        found, expected = normal(11, width), normal(11, width)
-        backend.add_noise_(found, key, rows, scale)
-        reference.add_noise_(expected, key, rows, scale)
-        close(found, expected)
-
-
-@pytest.mark.parametrize("width", [1, 7, 4 * noise.LONGEST + 5])
-@pytest.mark.parametrize("some", [True, False])
-def test_owed_noise(width: int, some: bool) -> None:
-    rows = integers(9, 20) if some else None
-    found, expected = [], []
-    for kernels, out in ((backend, found), (reference, expected)):
-        moves = integers(4, width, seed=1) > 0
-        given = integers(5, 30, seed=2)
-        debt = Debt(integers(99, 1), normal(1), 0.5, integers(1, 1) + 4, given, moves)
-        table = normal(30, width)
-        kernels.settle_(table, debt, rows)
-        out += [table, given]
-    close(found[0], expected[0])
-    assert torch.equal(found[1], expected[1])
+@pytest.mark.parametrize("stream", [0, 1])
+def test_words(stream: int) -> None:
+    key = integers(1 << 62, 4) * -3
+    assert torch.equal(backend.keystream(key, 5000, stream), reference.keystream(key, 5000, stream))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("width", [2, 14, 20, 2 * LONGEST + 6])
-@pytest.mark.parametrize("kind", Similarity)
-def test_noise_where_a_row_is_stepped(kind: Similarity, width: int, dtype: torch.dtype) -> None:
-    start = normal(9, width, dtype=dtype)
-    part = triples(kind, 3, 5, start)
-    tie = Tie(normal(9, width, dtype=dtype, seed=6), normal(9, 3, dtype=dtype, seed=7))
-    key, scale = integers(1 << 62, 1), normal(1, dtype=dtype, seed=8)
-    pace = _pace(torch.tensor([4, 7, 9]), [True, False, True])
-    for own in (part, replace(part, tie=tie)):
-        states = [[start.clone(), torch.zeros_like(start), torch.zeros_like(start)] for _ in range(2)]
-        for (table, m, v), kernels in zip(states, (backend, reference), strict=True):
-            kernels.adam_whole_(table, own, m, v, pace, STEADY, (key, scale))
-        for actual, expected in zip(*states, strict=True):
-            torch.testing.assert_close(actual, expected, rtol=2e-5, atol=2e-5)
+@pytest.mark.parametrize("shape", [(1, 1), (7, 50), (60, 257)])
+def test_noise(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    key, scale = integers(1 << 62, 4), torch.tensor([0.7], dtype=dtype, device=DEVICE)
+    found, expected = normal(*shape, dtype=dtype), normal(*shape, dtype=dtype)
+    for kernels, sums in ((backend, found), (reference, expected)):
+        kernels.add_noise_(sums, key, scale)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=3 * 0.7 / GRID)
 
 
-@pytest.mark.parametrize("kind", Similarity)
-def test_gradient_descent_of_touched_rows(kind: Similarity) -> None:
-    found, expected = normal(50, 10), normal(50, 10)
-    part = triples(kind, 6, 19, expected.clone())
-    backend.sgd_touched_(found, part, RATE)
-    reference.sgd_touched_(expected, part, RATE)
-    close(found, expected)
+@pytest.mark.parametrize("n", [1, 17, 300])
+def test_secret_negatives(n: int) -> None:
+    zero, key = integers(1, 9), integers(1 << 62, 1, 4)
+    answers = torch.tensor([0, 2, 2], device=DEVICE)
+    where = (zero[:1], zero[:1] + 20, answers, zero, integers(99, 9), zero, zero + 3)
+    found, expected = (torch.zeros(9, 1 + n, dtype=torch.int64, device=DEVICE) for _ in range(2))
+    for kernels, index in ((backend, found), (reference, expected)):
+        kernels.negatives_(index, Draw(key, *where), torch.tensor([4, 5], device=DEVICE))
+    assert torch.equal(found, expected)
 
 
 @dataclass

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -38,12 +40,18 @@ def private_on(
     captured: bool = True,
     deterministic: bool = False,
     l3: float = 0.0,
+    persons: int = 0,
+    chunk: int = 1,
 ) -> PrivateTraining:
     options = {"optimizer": optimizer, "lr": RATES[optimizer], "deterministic": deterministic, "l3": l3}
-    trainer = Trainer(batch_size=128, negatives=17, **options)
+    size = 32 if persons else 128
+    trainer = Trainer(batch_size=size, negatives=17, chunk=chunk, **options)
     tables = first_tables(MODELS[model](dim=18), GRAPH).to(device)
-    cadence = Cadence.of(trainer, privacy, int(MARKS.sum()))
-    protection = Protection(privacy, MARKS, 1.0, cadence, Secret(b"s" * 32), Free())
+    cadence = Cadence.of(trainer, privacy, persons or int(MARKS.sum()))
+    owner = np.where(MARKS, np.arange(len(MARKS)) % (persons or 1), -1) if persons else None
+    privacy = replace(privacy, unit="entity", per_person=16) if persons else privacy
+    spent = (Secret(b"s" * 32), Free())
+    protection = Protection(privacy, MARKS, 1.0, cadence, *spent, owner, persons)
     return PrivateTraining(trainer, tables, ("site", GRAPH), 0, protection, captured=captured)
 
 
@@ -60,6 +68,18 @@ def test_a_few_epochs_end_near_the_cpus_with_the_same_noise(model: str, optimize
     on_gpu, on_cpu = (trained(device, model, optimizer) for device in ("cuda", "cpu"))
     torch.testing.assert_close(on_gpu.entities.cpu(), on_cpu.entities, **NEAR)
     torch.testing.assert_close(on_gpu.relations.cpu(), on_cpu.relations, **NEAR)
+
+
+@pytest.mark.parametrize("chunk", [1, 16])
+@pytest.mark.parametrize("model", ["transe", "rotate", "transh"])
+def test_persons_end_near_the_cpus(model: str, chunk: int) -> None:
+    pytest.importorskip("numba")
+    on_gpu, on_cpu, by_triple = (
+        trained(device, model, "adagrad", persons=persons, chunk=chunk)
+        for device, persons in (("cuda", 200), ("cpu", 200), ("cuda", 0))
+    )
+    torch.testing.assert_close(on_gpu.entities.cpu(), on_cpu.entities, **NEAR)
+    assert not torch.allclose(on_gpu.entities, by_triple.entities, **NEAR)
 
 
 @pytest.mark.parametrize("model", ["transe", "complex", "transm"])

@@ -290,7 +290,7 @@ def test_no_noise_is_drawn_twice(tmp_path: Path) -> None:
     for _ in range(3):
         one = federated(tmp_path / "a", MARKED, privacy=STRICT)
         protections = [site.learner.protection for site in one.sites.values()]
-        keys += [found.secret.key(0, "noise") for found in protections if found is not None]
+        keys += [tuple(found.secret.cipher_key(0, "noise")) for found in protections if found is not None]
     assert len(set(keys)) == len(keys) == 9
 
 

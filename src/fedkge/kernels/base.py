@@ -159,7 +159,7 @@ class Draw:
     to leave out: for the j-th smallest answer, its id minus first[s] minus j. lo = hi leaves out none.
     """
 
-    keys: Tensor  # uint64 as int64 [s]
+    keys: Tensor  # of Philox: uint64 as int64 [s]; of ChaCha20, for one site: [1, 4]
     first: Tensor  # int64 [s]
     size: Tensor  # int64 [s]
     known: Tensor  # int64
@@ -197,18 +197,3 @@ class Dealt:
     starts: Tensor  # int64 [c + 1], where chunks begin in the batch
     chunk_site: Tensor  # int64 [c]
     chunk_position: Tensor  # int64 [c]
-
-
-@dataclass(frozen=True, slots=True)
-class Debt:
-    """Noise that steps have left to be added when a row is next read, as plain gradient descent may.
-
-    Row x is owed `taken - given[x]` steps: -rate times scale times normal numbers, that many times in square.
-    """
-
-    key: Tensor  # uint64 as int64 [1], what the numbers are drawn by now
-    scale: Tensor  # [1], of one step's noise
-    rate: float
-    taken: Tensor  # int64 [1], steps with noise so far
-    given: Tensor  # int64 [e], of them those whose noise a row has
-    moves: Tensor  # bool [w], the columns that get noise

@@ -5,19 +5,15 @@ Where a kernel's last arguments are other kernels, a backend may give it faster 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedkge.kernels import composing, rounding, sampling, sharing
+from fedkge.kernels import cipher, composing, sampling, sharing
 from fedkge.kernels.base import (
     ADAGRAD_EPSILON,
     Adam,
     Contribution,
-    Debt,
     Laid,
     Pace,
     Shared,
@@ -26,7 +22,8 @@ from fedkge.kernels.base import (
 )
 from fedkge.kernels.comparing import compare
 
-philox, uniform, add_noise_ = sampling.philox, sampling.uniform, sampling.add_noise_
+philox, uniform = sampling.philox, sampling.uniform
+keystream, add_noise_ = cipher.keystream, cipher.add_noise_
 order_keys, deal, negatives_ = sampling.order_keys, sampling.deal, sampling.negatives_
 compose, decompose = composing.compose, composing.decompose
 left_out, shared_scores, shared_gradients = sharing.left_out, sharing.scores, sharing.gradients
@@ -69,27 +66,19 @@ def accumulate_(gradient: Tensor, table: Tensor, part: Contribution) -> None:
     gradient.index_add_(0, rows, values)
 
 
-def squares(table: Tensor, part: Contribution) -> Tensor:
-    """The squared norm [b] of each triple's own gradient, repeated rows merged.
+def squares(rows: Tensor, lengths: Tensor, order: Tensor, starts: Tensor) -> Tensor:
+    """An upper bound of the squared norm [units] of what each unit of a batch adds to one table.
 
-    Triple i has row i of the queries and candidates, and where there are `ids` [b] the i-th of the values.
-    A coordinate in which query and candidate are equal has no gradient; a backend may count it as if it had
-    one, unless all are equal: what is clipped by the norm is then clipped a little more. What rounding can
-    add to a gradient is counted in.
+    Triple i adds terms of lengths[i] [k] to rows[i] [k], and unit u has order[starts[u]:starts[u + 1]]. Terms
+    that meet in a row are together at most as long as their lengths add up to; rows are orthogonal.
     """
-    found = [torch.stack([_square(table, _one(part, i))]) for i in range(len(part.query))]
-    return torch.cat([table.new_empty(0), *found])
-
-
-def _square(table: Tensor, part: Contribution) -> Tensor:
-    terms = rounding.lengths(part).sum() + part.values.norm(dim=-1).sum()
-    return (touched(table, part)[1].norm() + rounding.relative(table, part.index.shape[1]) * terms).square()
-
-
-def _one(part: Contribution, i: int) -> Contribution:
-    own = slice(i, i + 1)
-    pairs = (part.query[own], part.index[own], part.scores[own], part.d_scores[own])
-    return Contribution(part.kind, *pairs, part.ids[own], part.values[own])
+    found = []
+    for first, last in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+        own = order[first:last]
+        distinct, place = rows[own].flatten().unique(return_inverse=True)
+        total = lengths.new_zeros(len(distinct)).index_add_(0, place, lengths[own].flatten())
+        found.append(total.square().sum())
+    return torch.stack([lengths.new_zeros(()), *found])[1:]
 
 
 def cut(norms: Tensor, clip: Tensor | float) -> Tensor:
@@ -101,16 +90,20 @@ def cut(norms: Tensor, clip: Tensor | float) -> Tensor:
 def clip_factors(
     squares: Tensor, losses: Tensor, clip: Tensor, there: Tensor, expected: float
 ) -> tuple[Tensor, Tensor]:
-    """What a private step multiplies its triples' gradients by [b], and the mean of their losses [1].
+    """What a private step multiplies units' gradients by [units], and the mean of the triples' losses [1].
 
-    Each norm, whose square is the sum of squares [tables, b], is cut to clip [1], and the sum of gradients
-    divided by the expected size of a batch. Triples from place there [1] on are padding and count nothing.
-    Losses that are not finite count nothing either: a training that ends for one tells of the triple.
+    Each norm, whose square is the sum of squares [tables, units], is cut to clip [1], and the sum of
+    gradients divided by the expected number of units. `there` [2] are how many triples and how many units
+    there are: places after them are padding and count nothing. Losses that are not finite count nothing
+    either: a training that ends for one tells of the triple.
     """
-    real = torch.arange(len(losses), device=losses.device) < there
-    factors = torch.where(real, cut(squares.sum(0).sqrt(), clip), 0.0) / expected
-    told = torch.where(real & losses.isfinite(), losses, 0.0)
-    return factors, told.double().sum() / there.clamp_min(1)
+    triples, units = (
+        torch.arange(n, device=there.device) < k
+        for n, k in zip((len(losses), squares.shape[1]), there, strict=True)
+    )
+    factors = torch.where(units, cut(squares.sum(0).sqrt(), clip), 0.0) / expected
+    told = torch.where(triples & losses.isfinite(), losses, 0.0)
+    return factors, told.double().sum()[None] / there[0].clamp_min(1)
 
 
 def contrast(scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -208,48 +201,12 @@ def tied(table: Tensor, tie: Tie) -> Tensor:
     return gap * (table - tie.kept) + square * table + product * tie.kept
 
 
-def adam_whole_(
-    table: Tensor,
-    part: Contribution,
-    m: Tensor,
-    v: Tensor,
-    pace: Pace,
-    adam: Adam,
-    noise: tuple[Tensor, Tensor] | None = None,
-) -> None:
-    """`adam_` of the gradient that `part` stands for; with `noise`, as `noised` has it."""
-    part = part.joined() if noise is None else noised(table, part.joined(), *noise)
+def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
+    """`adam_` of the gradient that `part` stands for."""
+    part = part.joined()
     gradient = torch.zeros_like(table) if part.tie is None else tied(table, part.tie)
     accumulate_(gradient, table, part)
     adam_(table, gradient, m, v, pace, adam)
-
-
-def noised(
-    table: Tensor,
-    part: Contribution,
-    key: Tensor,
-    scale: Tensor,
-    add_noise_: Callable[..., None] = add_noise_,
-) -> Contribution:
-    """The same, noise on every row's gradient added: scale [1] times what `add_noise_` draws by key [1]."""
-    rows, noise = torch.arange(len(table), device=table.device), torch.zeros_like(table)
-    add_noise_(noise, key, rows, scale.expand(len(table)))
-    return replace(part, ids=torch.cat((part.ids, rows)), values=torch.cat((part.values, noise)))
-
-
-def settle_(
-    table: Tensor,
-    debt: Debt,
-    rows: Tensor | None = None,
-    add_noise_: Callable[..., None] = add_noise_,
-) -> None:
-    """Give these rows, which may repeat, or all of them what they are owed: no row gets it twice."""
-    rows = torch.arange(len(table), device=table.device) if rows is None else rows.unique()
-    owed = (debt.taken - debt.given[rows]).to(table.dtype)
-    noise = table.new_zeros(len(rows), table.shape[1])
-    add_noise_(noise, debt.key, rows, owed.sqrt() * debt.scale * -debt.rate)
-    table.index_add_(0, rows, torch.where(debt.moves, noise, 0.0))
-    debt.given[rows] = debt.taken
 
 
 def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, pace: Pace, rate: float) -> None:
@@ -263,17 +220,6 @@ def sgd_(table: Tensor, gradient: Tensor, pace: Pace, rate: float) -> None:
     for rows, _ in _ranges(pace):
         table[rows] -= rate * gradient[rows]
     gradient.zero_()
-
-
-def sgd_touched_(
-    table: Tensor,
-    part: Contribution,
-    rate: float,
-    touched: Callable[..., tuple[Tensor, Tensor]] = touched,
-) -> None:
-    """Step the touched rows alone: the others have no gradient."""
-    rows, values = touched(table, part.joined())
-    table.index_add_(0, rows, values, alpha=-rate)
 
 
 def quantise(values: Tensor, scale: Tensor, most: int, per_byte: int) -> Tensor:

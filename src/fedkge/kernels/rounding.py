@@ -1,8 +1,7 @@
-"""How much longer rounding can make a triple's gradient than it is in exact arithmetic.
+"""How long the terms of gradients are, from above: what clipping cuts by.
 
-A row's part of a gradient is a sum over candidates. Its terms may cancel, their errors do not: the error is
-at most `relative` times the sum of the terms' lengths, and a norm that is to bound what is really added to a
-table counts it in.
+A row's part of a triple's gradient is a sum of terms. In exact arithmetic a term that compares a query with a
+candidate has a length that is known; rounding can make it, and the sum, longer by `relative` at most.
 """
 
 from __future__ import annotations
@@ -13,18 +12,32 @@ from torch import Tensor
 from fedkge.kernels.base import Contribution, Similarity
 
 
-def relative(table: Tensor, candidates: int) -> float:
+def relative(table: Tensor, terms: int) -> float:
     """Half an epsilon for each addition, for each within a distance that a term is divided by, and 8 more."""
-    return (candidates + table.shape[1] + 8) * torch.finfo(table.dtype).eps / 2
+    return (terms + table.shape[1] + 8) * torch.finfo(table.dtype).eps / 2
 
 
-def lengths(part: Contribution) -> Tensor:
-    """The sum of the lengths of each triple's terms [b], of those that compare query and candidates."""
+def length(rows: Tensor) -> Tensor:
+    """The norms [n] of rows [n, w]; squares of float32 neither overflow nor underflow."""
+    return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64).to(rows.dtype)
+
+
+def reach(part: Contribution) -> Tensor:
+    """The length [b, 1] of d similarity / d candidate, of each query."""
     query, width = part.query, part.query.shape[1]
     if part.kind is Similarity.DOT:
-        reach = query.norm(dim=-1)
-    else:
-        square = {Similarity.L1: width, Similarity.L2: 1, Similarity.MODULUS: width / 2}[part.kind]
-        reach = query.new_full(query.shape[:1], square**0.5)
-    slopes = part.d_scores if part.kind is Similarity.DOT else part.d_scores * (part.scores != 0)
-    return reach * slopes.abs().sum(-1)
+        return length(query)[:, None]
+    square = {Similarity.L1: width, Similarity.L2: 1, Similarity.MODULUS: width / 2}[part.kind]
+    return query.new_full((len(query), 1), square**0.5)
+
+
+def directed(part: Contribution) -> Tensor:
+    """The slopes [b, n] without those of distances too small to divide by: squares of these underflow.
+
+    A gradient by a Euclidean distance is the difference over the distance. Where that was rounded to
+    nearly nothing, the quotient could be longer than 1.
+    """
+    if part.kind is not Similarity.L2:
+        return part.d_scores
+    limits = torch.finfo(part.scores.dtype)
+    return torch.where(part.scores < -((limits.tiny / limits.eps**2) ** 0.5), part.d_scores, 0.0)

@@ -1,16 +1,15 @@
-"""What is drawn, in plain torch: Philox's bits, numbers made of them, orders and negatives.
+"""What is drawn, in plain torch: Philox's bits, first rows, orders and negatives.
 
 Part of `kernels.reference`.
 """
 
 from __future__ import annotations
 
-from math import pi
-
 import torch
 from torch import Tensor
 
 from fedkge.kernels.base import Dealt, Deck, Draw
+from fedkge.kernels.cipher import chacha20
 from fedkge.randomness import MULTIPLIERS, ROUNDS, WEYL
 
 LOW = 0xFFFFFFFF
@@ -41,25 +40,6 @@ def uniform(key: int, keys: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     counter = (block, torch.zeros_like(block), rows & LOW, (rows >> 32) & LOW)
     bits = torch.stack(philox(_signed(key, keys), counter), -1).flatten(-2)[:, :width]
     return (bits >> 8).to(dtype) * 2.0**-24
-
-
-def add_noise_(out: Tensor, key: Tensor, rows: Tensor, scale: Tensor) -> None:
-    """Add `scale[i]` times standard normal numbers to row i of `out` [n, w]; they depend on rows[i] alone.
-
-    Box and Muller (1958) on Philox's bits at counters (j // 4, 0, rows[i]) of the `key` (uint64 as int64
-    [1]).
-    """
-    width = out.shape[1]
-    block, ids = torch.arange((width + 3) // 4, device=out.device), rows[:, None]
-    counter = (block, torch.zeros_like(block), ids & LOW, (ids >> 32) & LOW)
-    first, second = [], []
-    for size, turn in (bits := philox(key, counter))[:2], bits[2:]:
-        radius = ((size.double() + 0.5) * 2.0**-32).log().mul(-2).sqrt()
-        angle = turn.double() * (2.0**-31 * pi)
-        first.append(radius * angle.cos())
-        second.append(radius * angle.sin())
-    normal = torch.stack((first[0], second[0], first[1], second[1]), -1).flatten(-2)[:, :width]
-    out += scale[:, None] * normal.to(out.dtype)
 
 
 def _signed(key: int, like: Tensor) -> Tensor:
@@ -111,11 +91,16 @@ def deal(
 
 
 def negatives_(index: Tensor, draw: Draw, clock: Tensor) -> None:
-    """Fill index[:, 1:] with negatives, drawn at the counter `clock` [2]."""
+    """Fill index[:, 1:] with negatives, drawn at the counter `clock` [2], by Philox or by ChaCha20."""
     n = index.shape[1] - 1
-    block = torch.arange((n + 3) // 4, device=index.device)
-    counter = (block, draw.position[:, None], clock[0], clock[1])
-    bits = torch.stack(philox(draw.keys[draw.site][:, None], counter), -1).flatten(-2)[:, :n]
+    each = 16 if draw.keys.ndim == 2 else 4
+    block, position = torch.arange(-(-n // each), device=index.device), draw.position[:, None]
+    keys = draw.keys[draw.site][:, None]
+    if draw.keys.ndim == 2:
+        words = chacha20(keys, (block, position, clock[0], clock[1]))
+    else:
+        words = philox(keys, (block, position, clock[0], clock[1]))
+    bits = torch.stack(words, -1).flatten(-2)[:, :n]
     answers, size = draw.hi - draw.lo, draw.size[draw.site]
     free = torch.where(answers < size, answers, 0)  # nothing but answers: filtering is impossible
     u = bits * (size - free)[:, None] >> 32

@@ -34,7 +34,6 @@ def protection(
         return None
     owner, persons = None, 0
     if privacy.by_person:
-        raise ConfigError("privacy.unit: no step trains on persons yet; expected 'triple'")  # PERSON-STEP
         assert graph.persons is not None, "no unit of persons without persons"
         owner, persons = owners(graph), int(graph.persons.sum())
     units = persons or int(marks.sum())

@@ -11,21 +11,21 @@ from fedkge.training.trainer import Trainer
 
 @dataclass(frozen=True)
 class Cadence:
-    """Steps on confidential triples in an epoch, and the share of them that a step is on."""
+    """Steps on confidential triples in an epoch, and the share of units that a step is on."""
 
     rate: float
     steps: int
-    expected: float  #: triples of a batch, in the mean
+    expected: float  #: units of a batch, in the mean
 
     @classmethod
-    def of(cls, trainer: Trainer, privacy: Privacy, confidential: int) -> Cadence:
-        """An epoch visits every triple about once per side: by Poisson samples in the mean.
+    def of(cls, trainer: Trainer, privacy: Privacy, units: int) -> Cadence:
+        """An epoch visits every unit (triple or person) about once per side: by Poisson samples in the mean.
 
         By the paper's rules the last batch of a pass, which is not full, is left out, as its ε is counted.
         """
-        size = min(privacy.batch_size or trainer.batch_size, confidential)
-        batches = confidential // size if privacy.rules == "paper" else round(confidential / size)
-        return cls(size / confidential, batches * trainer.visits, float(size))
+        size = min(privacy.batch_size or trainer.batch_size, units)
+        batches = units // size if privacy.rules == "paper" else round(units / size)
+        return cls(size / units, batches * trainer.visits, float(size))
 
     def release(self, privacy: Privacy, noise: float, count: int) -> Release:
         return privacy.release(noise, self.rate, count)

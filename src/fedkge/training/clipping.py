@@ -1,15 +1,16 @@
-"""Each triple's gradient cut to a norm, jointly over every table that it moves.
+"""Gradients of single triples, caught before they are summed, so that each unit's can be cut to a norm.
 
 A batch is differentiated once, and what that adds to the tables is caught as factors: row i of every factor
-is triple i's, and its whole gradient is linear in it. So norms are computed from the factors, and a
-triple is cut by scaling its row of them before they are added up.
+is triple i's, and its whole gradient is linear in it. So the lengths of a triple's terms are computed from
+the factors, and a triple is cut by scaling its row of them when they are added up. What is cut as one is a
+unit: a triple, or all of a person's triples in the batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,6 +20,26 @@ from fedkge.models import Gradient, Side, Tables
 from fedkge.models.gradient import pairs
 from fedkge.models.tables import CHUNK
 from fedkge.training.trainer import Batch, Objective
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Which triples of a batch are cut as one: unit u has order[starts[u]:starts[u + 1]]."""
+
+    order: Tensor  # int64 [b]
+    starts: Tensor  # int64 [units + 1]
+    unit: Tensor | None  # int64 [b], the unit of each triple; None: triple i is unit i
+    most: int  #: no unit has more triples
+
+    @classmethod
+    def single(cls, size: int, device: torch.device) -> Grouping:
+        """Each triple by itself."""
+        every = torch.arange(size + 1, device=device)
+        return cls(every[:-1], every, None, 1)
+
+    def of_triples(self, factors: Tensor) -> Tensor:
+        """Numbers of units [units] as numbers of their triples [b]."""
+        return factors if self.unit is None else factors[self.unit]
 
 
 class Caught(Gradient):
@@ -45,50 +66,41 @@ class Caught(Gradient):
         """As `Gradient`, but triple by triple: a row's gradient would add up what its chunk gives it."""
         return self.add_pairs(pairs(kind, query, shared.index(), scores, d_scores * each[:, None]))
 
-    def squares(self) -> Tensor:
-        """The squared norm [b] of each triple's gradient of this table."""
-        compared, rows = self._pairs, self._rows
-        own = [self._per_triple(part) for part in rows]
-        if len(compared) == 1 and own in ([], [1]):
-            ids, values = (rows[0].ids, rows[0].values) if rows else (compared[0].ids, compared[0].values)
-            whole = replace(compared[0], ids=ids, values=values)
-            return backend(self.table.device).squares(self.table, whole)
-        if not compared and own == [1]:
-            return ((1 + rounding.relative(self.table, 1)) * rows[0].values.norm(dim=-1)).square()
-        return self._formed()
-
-    def touched(self) -> Tensor:
-        """The distinct rows that any triple moves."""
-        return torch.cat(
-            [part.index.flatten() for part in self._pairs] + [p.ids for p in self._rows]
-        ).unique()
+    def terms(self) -> tuple[Tensor, Tensor]:
+        """The rows [b, k] that each triple adds to, and the lengths [b, k] of what it adds, from above."""
+        rows, lengths = [], []
+        for part in self._parts:
+            if compared := self._compared(part):
+                rows.append(part.index)
+                lengths.append(rounding.directed(part).abs() * rounding.reach(part))
+            if (k := self._per_triple(part)) or not compared:
+                rows.append(part.ids.view(self.size, k))
+                lengths.append(rounding.length(part.values).view(self.size, k))
+        return torch.cat(rows, 1), torch.cat(lengths, 1)
 
     def release_(self, factors: Tensor) -> None:
         """Add every triple's gradient times its factor [b] to the real one; nothing where that is 0."""
         none = (factors == 0)[:, None]
         whole = not none.is_cuda and not none.any()  # a GPU is not waited for
-        for part in self._pairs:
-            scaled = replace(part, d_scores=part.d_scores * factors[:, None])
-            if not whole:
-                query = part.query.masked_fill(none, 0.0)
-                scaled = replace(scaled, query=query, d_scores=scaled.d_scores.masked_fill_(none, 0.0))
-            self.real.add(scaled)
-        for part in self._rows:
-            k = self._per_triple(part)
-            each, gone = (x if k == 1 else x.repeat_interleave(k, 0) for x in (factors[:, None], none))
-            values = part.values * each
-            self.real.add(replace(part, values=values if whole else values.masked_fill_(gone, 0.0)))
+        for part in self._parts:
+            if self._compared(part):
+                scaled = replace(part, d_scores=rounding.directed(part) * factors[:, None])
+                if not whole:
+                    query = part.query.masked_fill(none, 0.0)
+                    scaled = replace(scaled, query=query, d_scores=scaled.d_scores.masked_fill_(none, 0.0))
+                self.real.add(scaled)
+            else:
+                k = self._per_triple(part)
+                each, gone = (x if k == 1 else x.repeat_interleave(k, 0) for x in (factors[:, None], none))
+                values = part.values * each
+                self.real.add(replace(part, values=values if whole else values.masked_fill_(gone, 0.0)))
 
-    @property
-    def _pairs(self) -> list[Contribution]:
-        found = [part for part in self._parts if part.index.numel()]
-        if any(len(part.query) != self.size for part in found):
+    def _compared(self, part: Contribution) -> bool:
+        """Whether a part has scores, or else rows: a backward pass adds them apart."""
+        found = part.index.numel() > 0
+        if found and len(part.query) != self.size:
             raise ValueError("scores of other triples than the batch has: they cannot be clipped one by one")
         return found
-
-    @property
-    def _rows(self) -> list[Contribution]:
-        return [part for part in self._parts if len(part.ids)]
 
     def _per_triple(self, part: Contribution) -> int:
         """How many rows each triple has in a part: none, its anchor alone, or all candidates."""
@@ -100,81 +112,64 @@ class Caught(Gradient):
             )
         return each
 
-    def _formed(self) -> Tensor:
-        """The slower way: gradients formed, some triples at a time.
-
-        For models that project candidates, and where a triple moves a row in several ways, as with L3.
-        """
-        width = self.table.shape[1]
-        rows = sum(part.index.shape[1] for part in self._pairs)
-        rows += sum(self._per_triple(part) for part in self._rows)
-        some = max(1, CHUNK // max(1, rows * width))
-        pieces = torch.arange(self.size, device=self.table.device).split(some)
-        squares = torch.cat([self._formed_some(int(piece[0]), len(piece)) for piece in pieces])
-        terms = sum(rounding.lengths(part) for part in self._pairs)
-        terms = terms + sum(part.values.norm(dim=-1).view(self.size, -1).sum(-1) for part in self._rows)
-        return (squares.sqrt() + 2 * rounding.relative(self.table, rows) * terms).square()
-
-    def _formed_some(self, first: int, count: int) -> Tensor:
-        """Rows of a triple are told from those of another by its number: `triple * rows + row`."""
-        table, total = self.table, len(self.table)
-        triple = torch.arange(count, device=table.device)[:, None] * total
-        parts, names = [], []
-        for part in self._parts:
-            k = self._per_triple(part)
-            own, each = slice(first, first + count), slice(first * k, (first + count) * k)
-            some = part.index.numel() > 0
-            index = part.index[own] + triple if some else part.index
-            ids = (part.ids[each].view(count, -1) + triple).flatten()
-            factors = [x[own] if some else x for x in (part.query, part.scores, part.d_scores)]
-            parts.append((part.kind, factors, index.shape, part.values[each]))
-            names += [index.flatten(), ids]
-        known, places = torch.cat(names).unique(return_inverse=True)
-        rows, formed = table[known % total], table.new_zeros(len(known), table.shape[1])
-        split = iter(places.split([len(name) for name in names]))
-        for (kind, (query, scores, d_scores), shape, values), index, ids in zip(
-            parts, split, split, strict=True
-        ):
-            part = Contribution(kind, query, index.view(shape), scores, d_scores, ids, values)
-            backend(table.device).accumulate_(formed, rows, part)
-        return table.new_zeros(count).index_add_(0, known // total, formed.square().sum(-1))
-
 
 class PerTriple:
-    """A differentiated batch: every table's gradient, triple by triple."""
+    """A differentiated batch: every table's gradient, triple by triple, and the losses [b]."""
 
-    def __init__(self, caught: Mapping[int, Caught], losses: Tensor) -> None:
-        self.caught, self.losses = caught, losses  # losses [b]
+    def __init__(self, pieces: Sequence[Mapping[int, Caught]], losses: Tensor) -> None:
+        self.pieces, self.losses = pieces, losses
+        self._found: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def squares(self) -> Tensor:
-        """The squared norm of each triple's gradient of each table, [tables, b]."""
-        return torch.stack([one.squares() for one in self.caught.values()])
+    @property
+    def _terms(self) -> Mapping[int, tuple[Tensor, Tensor]]:
+        """By table: rows [b, k], and the lengths of what is added to them."""
+        if not self._found:
+            for number in self.pieces[0]:
+                rows, lengths = zip(*(piece[number].terms() for piece in self.pieces), strict=True)
+                self._found[number] = torch.cat(rows), torch.cat(lengths)
+        return self._found
 
-    def norms(self) -> Tensor:
-        """The norm [b] of each triple's gradient, over all tables together."""
-        return self.squares().sum(0).sqrt()
+    def squares(self, units: Grouping) -> Tensor:
+        """Upper bounds of the squared norms of each unit's gradient of each table, [tables, units]."""
+        found = []
+        for number, (rows, lengths) in self._terms.items():
+            table = self.pieces[0][number].table
+            error = 1 + 2 * rounding.relative(table, rows.shape[1] * units.most)
+            found.append(backend(table.device).squares(rows, lengths * error, units.order, units.starts))
+        return torch.stack(found)
+
+    def numbers(self, units: Grouping) -> int:
+        """How many numbers of all tables a unit can add to."""
+        every = (
+            (self.pieces[0][n].table, rows.shape[1] * units.most) for n, (rows, _) in self._terms.items()
+        )
+        return sum(min(terms, len(table)) * table.shape[1] for table, terms in every)
 
     def touched(self, gradient: Gradient) -> Tensor:
-        """The rows of one table that the batch moves, if any."""
-        found = self.caught.get(id(gradient))
-        return (
-            torch.empty(0, dtype=torch.int64, device=gradient.table.device)
-            if found is None
-            else found.touched()
-        )
+        """Which rows of one table the batch moves, bool [rows]."""
+        found = torch.zeros(len(gradient.table), dtype=torch.bool, device=gradient.table.device)
+        if id(gradient) in self._terms:
+            found[self._terms[id(gradient)][0].flatten()] = True
+        return found
 
     def release_(self, factors: Tensor) -> None:
         """Add the gradients, each times its factor [b], to the tables'."""
-        for one in self.caught.values():
-            one.release_(factors)
+        sizes = [next(iter(piece.values())).size for piece in self.pieces]
+        for piece, own in zip(self.pieces, factors.split(sizes), strict=True):
+            for caught in piece.values():
+                caught.release_(own)
 
 
 def differentiated(tables: Tables, objective: Objective, batch: Batch) -> PerTriple:
-    """The gradients of a batch's losses, by the tables and the second ones."""
-    with _catching(tables, (len(batch.anchor), batch.index.shape[1])) as caught, torch.enable_grad():
-        losses = objective(tables, batch)
-        losses.sum().backward()
-    return PerTriple({number: one for number, one in caught.items() if not one.empty}, losses.detach())
+    """The gradients of a batch's losses, by the tables and the second ones; the batch is not empty."""
+    pieces, losses = [], []
+    for piece in _pieces(batch, at_once(tables, batch.index.shape[1])):
+        with _catching(tables, (len(piece.anchor), piece.index.shape[1])) as caught, torch.enable_grad():
+            found = objective(tables, piece)
+            found.sum().backward()
+        pieces.append({number: one for number, one in caught.items() if not one.empty})
+        losses.append(found.detach())
+    return PerTriple(pieces, losses[0] if len(losses) == 1 else torch.cat(losses))
 
 
 def at_once(tables: Tables, candidates: int) -> int:
@@ -188,6 +183,15 @@ def at_once(tables: Tables, candidates: int) -> int:
         return 1 << 62
     query = model.query(tables.entities[:1], tables.relations[:1], Side.TAIL)
     return max(1, CHUNK // (candidates * max(tables.entities.shape[1], query.shape[1])))
+
+
+def _pieces(batch: Batch, some: int) -> Iterator[Batch]:
+    """A batch in pieces of at most `some` triples."""
+    for start in range(0, len(batch.anchor), some):
+        own = slice(start, start + some)
+        names = ("anchor", "relation", "site", "weight")
+        index = batch.index[own] if isinstance(batch.index, Tensor) else batch.index.some(own)
+        yield replace(batch, index=index, **{name: getattr(batch, name)[own] for name in names})
 
 
 @contextmanager

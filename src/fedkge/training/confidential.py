@@ -9,15 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedkge.graphs.graph import Graph, Ids, Mask
+from fedkge.graphs.graph import Graph, Mask
 from fedkge.kernels import Candidates, Draw
 from fedkge.models import Side
 from fedkge.privacy import Privacy
 from fedkge.training.cadence import Cadence
+from fedkge.training.clipping import Grouping
 from fedkge.training.corpus import Answers, Corpus
 from fedkge.training.negatives import Chunks, own, shared
 from fedkge.training.secret import Secret
 from fedkge.training.trainer import Batch, Trainer
+from fedkge.training.units import Drawn, Units, chosen_of
+
+KEY = 4  #: numbers that a key takes
 
 
 def marked(graph: Graph, privacy: Privacy) -> Mask:
@@ -46,7 +50,7 @@ class Closed:
     def batch(
         self, chosen: Tensor, side: Side, negatives: int, key: Tensor, starts: Tensor | None = None
     ) -> Batch:
-        """The triples at places `chosen` [b]; their negatives depend on the key [1] and the place alone.
+        """The triples at places `chosen` [b]; their negatives depend on the key [1, 4] and the place alone.
 
         With `starts` [c + 1] of chunks, on the key and the number of a triple's chunk, which its place alone
         decides (`Sheet`). So a triple more or less changes nothing about the others.
@@ -69,7 +73,7 @@ class Closed:
 
 
 class Sheet:
-    """What is random about one confidential step, side by side in memory: its size, keys and places.
+    """What is random about one confidential step, side by side in memory: its sizes, keys, places and units.
 
     On a GPU writing is one upload that does not wait, to memory that stays where it is, for captured steps to
     read, unless a step has more than `room` places.
@@ -77,26 +81,33 @@ class Sheet:
     Where triples share negatives, the one at place p is in chunk `p % chunks`, whoever else was sampled.
     """
 
-    def __init__(self, names: Sequence[str], chunks: int, room: int, device: torch.device) -> None:
+    def __init__(self, names: Sequence[str], chunks: int, room: int, most: int, device: torch.device) -> None:
         self.names = tuple(names)  #: that have noise by a key of their own
         self.chunks = chunks  #: that triples are dealt out to; 0: each has its own negatives
-        self._starts = 2 + len(names)
+        self.most = most  #: triples of a unit
+        self._room, self._starts = room, 2 + KEY * (1 + len(names))
         self._places = self._starts + (chunks + 1 if chunks else 0)
-        self._numbers = torch.zeros(self._places + room, dtype=torch.int64, device=device)
+        self._numbers = torch.zeros(self._length, dtype=torch.int64, device=device)
+        self._count = torch.arange(room + 1, device=device)
+
+    @property
+    def _length(self) -> int:
+        return self._places + self._room + (3 * self._room + 1 if self.most > 1 else 0)
 
     @property
     def there(self) -> Tensor:
-        """How many triples there are [1]; places after them are padding."""
-        return self._numbers[:1]
+        """How many triples and how many units there are [2]; places after them are padding."""
+        return self._numbers[:2]
 
     @property
     def negatives(self) -> Tensor:
-        """The key of the negatives [1]."""
-        return self._numbers[1:2]
+        """The key of the negatives [1, 4]."""
+        return self._numbers[None, 2 : 2 + KEY]
 
     def noise(self, name: str) -> Tensor:
-        """The key of one noise [1]."""
-        return self._numbers[2:][self.names.index(name)][None]
+        """The key of one noise [4]."""
+        first = 2 + KEY * (1 + self.names.index(name))
+        return self._numbers[first : first + KEY]
 
     @property
     def starts(self) -> Tensor | None:
@@ -105,21 +116,45 @@ class Sheet:
 
     def placed(self, size: int) -> Tensor:
         """Places of the triples, chunk by chunk, and padding [size]."""
-        return self._numbers[self._places :][:size]
+        return self._part(0)[:size]
 
-    def write(self, secret: Secret, number: int, chosen: Ids, size: int) -> None:
-        """Lay out the step of that number, on the triples `chosen`."""
+    def units(self, size: int) -> Grouping:
+        """Which triples are cut as one; units that there are none of are empty."""
+        if self.most == 1:
+            return Grouping(self._count[:size], self._count[: size + 1], None, 1)
+        order, unit, starts = (self._part(number) for number in (1, 2, 3))
+        return Grouping(order[:size], starts[: size + 1], unit[:size], self.most)
+
+    def _part(self, number: int) -> Tensor:
+        return self._numbers[self._places + number * self._room :]
+
+    def write(self, secret: Secret, number: int, drawn: Drawn, size: int) -> None:
+        """Lay out the step of that number."""
+        device = self._numbers.device
+        if size > self._room or device.type == "cpu":
+            self._room = size
+            self._count = torch.arange(size + 1, device=device)
+        count, units = len(drawn.places), len(drawn.starts) - 1
+        numbers = np.zeros(self._length, np.int64)
         purposes = [("negatives",), *(("noise", name) for name in self.names)]
-        head = np.array([len(chosen), *(secret.key(number, *purpose) for purpose in purposes)], np.uint64)
-        numbers = np.zeros(self._places + size, np.int64)
-        numbers[: len(head)] = head.view(np.int64)
+        numbers[: self._starts] = count, units, *(w for p in purposes for w in secret.cipher_key(number, *p))
+        moved, placed = np.arange(count), drawn.places
         if self.chunks:
-            chosen = chosen[np.argsort(chosen % self.chunks, kind="stable")]
-            starts = np.searchsorted(chosen % self.chunks, np.arange(self.chunks + 1))
+            moved = np.argsort(placed % self.chunks, kind="stable")
+            placed = placed[moved]
+            starts = np.searchsorted(placed % self.chunks, np.arange(self.chunks + 1))
             starts[-1] = size
             numbers[self._starts : self._places] = starts
-        numbers[self._places :][: len(chosen)] = chosen
-        found, device = torch.from_numpy(numbers), self._numbers.device
+        rest = numbers[self._places :]
+        rest[:count] = placed
+        if self.most > 1:
+            order, unit, starts = (rest[n * self._room :] for n in (1, 2, 3))
+            order[:count][moved] = np.arange(count)
+            order[count:size] = np.arange(count, size)
+            owner = np.repeat(np.arange(units), np.diff(drawn.starts))
+            unit[:count], unit[count:size] = owner[moved], min(units, size - 1)
+            starts[: units + 1], starts[units + 1 : size + 1] = drawn.starts, count
+        found = torch.from_numpy(numbers)
         if device.type == "cpu":
             self._numbers = found
             return
@@ -163,23 +198,22 @@ def _answers(corpus: Corpus, places: Tensor) -> dict[Side, Answers]:
 
 
 def poisson_batches(
-    secret: Secret, cadence: Cadence, triples: int, numbers: range, trainer: Trainer, epoch: int
-) -> Iterator[tuple[Ids, Side]]:
-    """For each step a sample that each triple is in with probability `rate`, independently; a side."""
+    secret: Secret, cadence: Cadence, units: Units, numbers: range, trainer: Trainer, epoch: int
+) -> Iterator[tuple[Drawn, Side]]:
+    """For each step a sample that each unit is in with probability `rate`, independently; a side."""
     for step, number in enumerate(numbers):
-        random = secret.generator(number, "sample")
-        count = random.binomial(triples, cadence.rate)
+        chosen = chosen_of(torch.from_numpy(secret.cipher_key(number, "sample")), len(units), cadence.rate)
         batch, visit = divmod(step, trainer.visits)
-        chosen = random.choice(triples, count, replace=False, shuffle=False)
-        yield chosen.astype(np.int64), trainer.sides_of(batch, epoch)[visit]
+        yield units.drawn(chosen), trainer.sides_of(batch, epoch)[visit]
 
 
 def shuffled_batches(
-    secret: Secret, cadence: Cadence, triples: int, numbers: range, trainer: Trainer, epoch: int
-) -> Iterator[tuple[Ids, Side]]:
+    secret: Secret, cadence: Cadence, units: Units, numbers: range, trainer: Trainer, epoch: int
+) -> Iterator[tuple[Drawn, Side]]:
     """The steps' pieces of shuffled lists, one list for each visit of an epoch; and a side."""
     random, size = secret.generator(numbers.start, "order"), int(cadence.expected)
-    orders = [random.permutation(triples) for _ in range(trainer.visits)]
+    orders = [random.permutation(len(units)) for _ in range(trainer.visits)]
     for step in range(len(numbers)):
         batch, visit = divmod(step, trainer.visits)
-        yield orders[visit][batch * size : (batch + 1) * size], trainer.sides_of(batch, epoch)[visit]
+        chosen = orders[visit][batch * size : (batch + 1) * size]
+        yield units.drawn(chosen), trainer.sides_of(batch, epoch)[visit]

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedkge.graphs.graph import Ids
+
 BYTES = 32
 
 
@@ -27,11 +29,15 @@ class Secret:
         return cls(os.urandom(BYTES))
 
     def key(self, number: int, *purpose: str) -> int:
-        """A 64-bit key for one purpose of one step."""
+        """A 64-bit key for one purpose of one step; for Philox, which is no cipher."""
         return int.from_bytes(self._derived(8, number, purpose), "little")
 
+    def cipher_key(self, number: int, *purpose: str) -> Ids:
+        """A 256-bit key of ChaCha20 for one purpose of one step, as int64 [4]."""
+        return np.frombuffer(self._derived(32, number, purpose), "<i8").astype(np.int64)
+
     def generator(self, number: int, *purpose: str) -> np.random.Generator:
-        """A numpy generator for one purpose of one step."""
+        """A numpy generator for one purpose of one step, by Philox under a 128-bit key."""
         key = int.from_bytes(self._derived(16, number, purpose), "little")
         return np.random.Generator(np.random.Philox(key=key))
 

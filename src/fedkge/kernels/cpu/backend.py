@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedkge.kernels import reference, rounding
+from fedkge.kernels import reference
 from fedkge.kernels.base import (
     ADAGRAD_EPSILON,
     Adam,
@@ -21,7 +19,9 @@ from fedkge.kernels.base import (
     Shared,
     Similarity,
 )
+from fedkge.kernels.cipher import GRID, MOST
 from fedkge.kernels.cpu import (
+    cipher,
     coding,
     composing,
     filtering,
@@ -96,11 +96,9 @@ def _factors(table: Tensor, part: Contribution) -> tuple[object, ...]:
     return int(part.kind), _rows(part.query), table.detach().numpy(), part.index.shape[1], *arrays
 
 
-def squares(table: Tensor, part: Contribution) -> Tensor:
-    out = torch.empty(len(part.query), dtype=table.dtype)
-    arrays = (part.query, table, part.index, part.scores, part.d_scores, part.ids, part.values)
-    error = rounding.relative(table, part.index.shape[1])
-    norms.squares(int(part.kind), *map(_rows, arrays), error, out.numpy())
+def squares(rows: Tensor, lengths: Tensor, order: Tensor, starts: Tensor) -> Tensor:
+    out = lengths.new_empty(len(starts) - 1)
+    norms.squares(_rows(rows), _rows(lengths), order.numpy(), starts.numpy(), out.numpy())
     return out
 
 
@@ -213,12 +211,26 @@ def uniform(key: int, keys: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     return out
 
 
-def add_noise_(out: Tensor, key: Tensor, rows: Tensor, scale: Tensor) -> None:
-    word = key.numpy().view(np.uint64)[0]
-    noise.add_noise(out.detach().numpy(), word, rows.numpy(), _rows(scale))
+def _words(keys: Tensor) -> NDArray[np.uint32]:
+    """Keys of ChaCha20 [..., 4] as 32-bit words [..., 8]."""
+    words: NDArray[np.uint32] = keys.contiguous().numpy().view(np.uint32)
+    return words
 
 
-settle_ = partial(reference.settle_, add_noise_=add_noise_)
+def keystream(key: Tensor, count: int, stream: int = 0) -> Tensor:
+    if count > MOST:
+        raise ValueError(f"{count:,} words of one stream, expected at most {MOST:,}")
+    out = np.empty(count, np.uint32)
+    cipher.keystream(_words(key), stream, out)
+    return torch.from_numpy(out.astype(np.int64))
+
+
+def add_noise_(sums: Tensor, key: Tensor, scale: Tensor) -> None:
+    if sums.numel() > MOST:
+        raise ValueError(f"noise for {sums.numel():,} numbers, expected at most {MOST:,}")
+    if float(scale):
+        flat = sums.detach().view(-1).numpy()
+        noise.add_noise(flat, _words(key), flat.dtype.type(float(scale) / GRID))
 
 
 def order_keys(keys: Tensor, site: Tensor, local: Tensor, clock: tuple[int, int]) -> Tensor:
@@ -230,9 +242,11 @@ def order_keys(keys: Tensor, site: Tensor, local: Tensor, clock: tuple[int, int]
 def negatives_(index: Tensor, draw: Draw, clock: Tensor) -> None:
     a, b = clock.tolist()
     where = (draw.site, draw.position, draw.first, draw.size, draw.known, draw.lo, draw.hi)
-    sampling.negatives(
-        draw.keys.numpy().view(np.uint64), a, b, *(tensor.numpy() for tensor in where), index.numpy()
-    )
+    rest = (a, b, *(tensor.numpy() for tensor in where), index.numpy())
+    if draw.keys.ndim == 2:
+        sampling.secret_negatives(_words(draw.keys), *rest)
+    else:
+        sampling.negatives(draw.keys.numpy().view(np.uint64), *rest)
 
 
 def _ranges(pace: Pace) -> NDArray[np.int64]:
@@ -284,17 +298,7 @@ def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace:
     optimizers.adam_touched(*_factors(table, part), *groups, *state, *sites, _constants(adam, dtype))
 
 
-def adam_whole_(
-    table: Tensor,
-    part: Contribution,
-    m: Tensor,
-    v: Tensor,
-    pace: Pace,
-    adam: Adam,
-    noise: tuple[Tensor, Tensor] | None = None,
-) -> None:
-    if noise is not None:
-        part = reference.noised(table, part.joined(), *noise, add_noise_)
+def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
     groups = _groups(table, part)
     state = [tensor.detach().numpy() for tensor in (m, v)]
     dtype = state[0].dtype
@@ -316,9 +320,6 @@ def sgd_(table: Tensor, gradient: Tensor, pace: Pace, rate: float) -> None:
     arrays = [tensor.detach().numpy() for tensor in (table, gradient)]
     optimizers.sgd(*arrays, _pieces(pace), arrays[0].dtype.type(rate))
     _clear_inactive(arrays[1], pace)
-
-
-sgd_touched_ = partial(reference.sgd_touched_, touched=touched)
 
 
 def quantise(values: Tensor, scale: Tensor, most: int, per_byte: int) -> Tensor:

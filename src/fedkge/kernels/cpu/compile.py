@@ -16,6 +16,7 @@ from typing import Any
 import numba
 
 from fedkge import randomness
+from fedkge.kernels import cipher
 
 SUMS = {"reassoc", "contract", "arcp", "nsz", "afn"}
 
@@ -23,7 +24,10 @@ SUMS = {"reassoc", "contract", "arcp", "nsz", "afn"}
 @cache
 def sources() -> str:
     """A digest of everything that kernels are compiled from."""
-    files = [*sorted(Path(__file__).parent.glob("*.py")), Path(randomness.__file__)]
+    files = [
+        *sorted(Path(__file__).parent.glob("*.py")),
+        *(Path(str(other.__file__)) for other in (randomness, cipher)),
+    ]
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 

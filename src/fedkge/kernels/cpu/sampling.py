@@ -1,10 +1,14 @@
-"""Philox4x32-10, uniform rows and negatives on the CPU; equal to `fedkge.randomness` bit by bit."""
+"""Philox4x32-10, uniform rows and negatives on the CPU; equal to `fedkge.randomness` bit by bit.
+
+Negatives that must stay secret are drawn by ChaCha20.
+"""
 
 from __future__ import annotations
 
 import numba
 import numpy as np
 
+from fedkge.kernels.cpu.cipher import blocks as cipher_blocks
 from fedkge.kernels.cpu.compile import inline, parallel
 from fedkge.randomness import MULTIPLIERS, ROUNDS, WEYL
 
@@ -80,3 +84,26 @@ def negatives(keys, a, b, site, position, first, size, known, lo, hi, out):
             )
         for j in range(n):
             out[i, 1 + j] = _pick(bits[j & 3, j >> 2], first[s], size[s], known, lo[i], hi[i])
+
+
+@parallel()
+def secret_negatives(keys, a, b, site, position, first, size, known, lo, hi, out):
+    """The same by ChaCha20, at counter (j // 16, position[i], a, b); keys [1, 8] are 32-bit words."""
+    rows, n = out.shape[0], out.shape[1] - 1
+    blocks = (n + 15) // 16
+    some = max(1, 64 // max(1, blocks))  # rows that are drawn in one go
+    lanes = (some * blocks + 15) // 16 * 16
+    for chunk in numba.prange((rows + some - 1) // some):
+        counters, words = np.zeros((4, lanes), np.uint32), np.empty((16, lanes), np.uint32)
+        begin, end = chunk * some, min(rows, (chunk + 1) * some)
+        for i in range(begin, end):
+            for block in range(blocks):
+                lane = (i - begin) * blocks + block
+                counters[0, lane], counters[1, lane] = block, position[i]
+                counters[2, lane], counters[3, lane] = a, b
+        cipher_blocks(keys[0], counters, words)
+        for i in range(begin, end):
+            s = site[i]
+            for j in range(n):
+                bits = np.uint64(words[j & 15, (i - begin) * blocks + (j >> 4)])
+                out[i, 1 + j] = _pick(bits, first[s], size[s], known, lo[i], hi[i])

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from fedkge.kernels import reference
-from fedkge.kernels.base import Adam, Composed, Contribution, Debt, Laid, Pace, Shared, Similarity
+from fedkge.kernels.base import Adam, Composed, Contribution, Laid, Pace, Shared, Similarity
 from fedkge.kernels.gpu import (
+    cipher,
     composing,
     contrasting,
     dealing,
@@ -30,7 +31,7 @@ from fedkge.kernels.gpu.grouping import Groups
 
 quantise, restored = reference.quantise, reference.restored
 uniform = sampling.uniform
-squares, clip_factors, add_noise_ = norms.squares, norms.clip_factors, noise.add_noise_
+squares, clip_factors, keystream = norms.squares, norms.clip_factors, cipher.keystream
 order_keys = sampling.order_keys
 negatives_ = sampling.negatives_
 left_out, deal = sharing.left_out, dealing.deal
@@ -169,17 +170,8 @@ def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace:
     stepping.adam_touched(_own(table), part, groups, _own(m), _own(v), pace, adam)
 
 
-def adam_whole_(
-    table: Tensor,
-    part: Contribution,
-    m: Tensor,
-    v: Tensor,
-    pace: Pace,
-    adam: Adam,
-    noise: tuple[Tensor, Tensor] | None = None,
-) -> None:
-    drawn = None if noise is None else (_in(noise[0]), _in(noise[1]))
-    stepping.adam_whole(_own(table), part, _own(m), _own(v), pace, adam, noise=drawn)
+def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
+    stepping.adam_whole(_own(table), part, _own(m), _own(v), pace, adam)
 
 
 def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, pace: Pace, rate: float) -> None:
@@ -190,12 +182,5 @@ def sgd_(table: Tensor, gradient: Tensor, pace: Pace, rate: float) -> None:
     optimizers.sgd(_own(table), _own(gradient), pace, rate)
 
 
-def sgd_touched_(table: Tensor, part: Contribution, rate: float) -> None:
-    part = part.joined()
-    step = replace(part, d_scores=part.d_scores * -rate, values=part.values * -rate)
-    groups = Groups.of(step, len(table))
-    grouping.add(_own(table), _own(table), step, groups, groups.rows)  # who writes a row alone reads it
-
-
-def settle_(table: Tensor, debt: Debt, rows: Tensor | None = None) -> None:
-    noise.settle_(_own(table), debt, rows)
+def add_noise_(sums: Tensor, key: Tensor, scale: Tensor) -> None:
+    noise.add_noise_(_own(sums), key, scale)

@@ -1,133 +1,109 @@
-"""Gaussian noise on rows on the GPU: Philox's bits by Box and Muller (1958), in float32.
+"""Gaussian noise on the GPU: ChaCha20's words by Box and Muller (1958), rounded to a grid and added to sums.
 
-It is added to rows as they are, or to rows that are owed it; `stepping` draws it where Adam steps a row.
+The polynomials of `kernels.cpu.noise`, in float32.
 """
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedkge.kernels.base import Debt
+from fedkge.kernels.cipher import FINER, GRID, RARE
+from fedkge.kernels.gpu.cipher import BLOCKS, chacha20, check, programs
 from fedkge.kernels.gpu.launch import launch
 
-LONGEST = 128  #: counters that one program draws at
+STEPS, FEW, MORE = tl.constexpr(float(GRID)), tl.constexpr(RARE), tl.constexpr(FINER)
 
 
 @triton.jit
-def _pair(size, turn):
-    """Two standard normal numbers from twice 32 bits (Box and Muller, 1958)."""
+def _log(less, exponent):
+    """log((1 + less) 2^exponent) for less in [-1/3, 1/3]."""
+    s = less / (less + 2.0)
+    z = s * s
+    total = z * 0.1111111111111111 + 0.14285714285714285
+    total = total * z + 0.2
+    total = total * z + 0.3333333333333333
+    total = total * z + 1.0
+    return 2.0 * s * total + 0.6931471805599453 * exponent
+
+
+@triton.jit
+def _sine(turns):
+    """sin(2 pi turns) for turns in [-1/4, 1/4]."""
+    x = 6.283185307179586 * turns
+    z = x * x
+    total = z * -2.505210838544172e-08 + 2.7557319223985893e-06
+    total = total * z - 0.0001984126984126984
+    total = total * z + 0.008333333333333333
+    total = total * z - 0.16666666666666666
+    total = total * z + 1.0
+    return x * total
+
+
+@triton.jit
+def _steps(size, turn, more, RARELY: tl.constexpr):
+    """Two normal numbers of each lane in steps of the grid; RARELY: some words have 16 leading zeros."""
     u = size.to(tl.float32) * 2.3283064365386963e-10 + 1.1641532182693481e-10  # 2^-32, 2^-33
-    radius = tl.sqrt(tl.maximum(-2.0 * tl.log(u), 0.0))
-    angle = turn.to(tl.int32).to(tl.float32) * 1.4629180792671596e-09  # 2 pi 2^-32
-    return radius * tl.cos(angle), radius * tl.sin(angle)
+    if RARELY:
+        fine = size.to(tl.float32) * 2.3283064365386963e-10
+        fine += more.to(tl.float32) * 5.421010862427522e-20 + 2.710505431213761e-20  # 2^-64, 2^-65
+        u = tl.where(size < FEW, fine, u)
+    bits = u.to(tl.int32, bitcast=True)
+    exponent = (bits - 0x3F2AAAAB) >> 23
+    mantissa = (bits - (exponent << 23)).to(tl.float32, bitcast=True)
+    missing = (0xFFFFFFFF - size).to(tl.float32) * -2.3283064365386963e-10 - 1.1641532182693481e-10
+    near = (exponent == 0) & (size > 0x80000000)
+    square = -2.0 * _log(tl.where(near, missing, mantissa - 1.0), exponent.to(tl.float32))
+    radius = tl.sqrt(tl.maximum(square, 0.0)) * STEPS
+    turns = turn.to(tl.int32, bitcast=True).to(tl.float32) * 2.3283064365386963e-10
+    across = tl.where(turns > 0.25, 0.5 - turns, tl.where(turns < -0.25, -0.5 - turns, turns))
+    return _rounded(radius * _sine(0.25 - tl.abs(turns))), _rounded(radius * _sine(across))
 
 
 @triton.jit
-def _drawn(key, row, block):
-    """The four numbers of each row [ROWS, 1] at each counter [1, BLOCK], as four of that shape."""
-    block = (block + row * 0).to(tl.uint32)
-    zero = block * 0
-    b0, b1, b2, b3 = tl.philox(key, block, zero, zero + row.to(tl.uint32), zero + (row >> 32).to(tl.uint32))
-    z0, z1 = _pair(b0, b1)
-    z2, z3 = _pair(b2, b3)
-    return z0, z1, z2, z3
+def _rounded(x):
+    """The nearest whole number, of halves the even one; a large number is whole already."""
+    down = tl.floor(x)
+    over = x - down
+    odd = down - 2.0 * tl.floor(down * 0.5)
+    up = tl.where(over == 0.5, odd, tl.where(over > 0.5, 1.0, 0.0))
+    return down + up
 
 
 @triton.jit
-def _normals(key, row, block):
-    """The numbers of each row [ROWS, 1] at the counters [1, BLOCK], in order: [ROWS, 4 BLOCK]."""
-    z0, z1, z2, z3 = _drawn(key, row, block)
-    return tl.interleave(tl.interleave(z0, z2), tl.interleave(z1, z3))
+def _add(sums, at, n, step, noise):
+    mask = at < n
+    own = _rounded(tl.load(sums + at, mask=mask, other=0.0) / step)
+    tl.store(sums + at, (own + noise) * step, mask=mask)
 
 
 @triton.jit
-def normals_from(key, row, FIRST: tl.constexpr, start, CHUNK: tl.constexpr):
-    """The numbers [1, CHUNK] of a row from column FIRST + start on; `start` is a multiple of CHUNK."""
-    if FIRST % 4 == 0 and CHUNK >= 4:
-        block = (FIRST + start) // 4 + tl.arange(0, CHUNK // 4)[None, :]
-        return _normals(key, row, block)
-    else:  # columns within a counter: each draws all four and keeps its own
-        j = FIRST + start + tl.arange(0, CHUNK)[None, :]
-        z0, z1, z2, z3 = _drawn(key, row, j >> 2)
-        return tl.where(j & 2 == 0, tl.where(j & 1 == 0, z0, z1), tl.where(j & 1 == 0, z2, z3))
+def _add_noise(sums, key, scale, n, BLOCK: tl.constexpr):
+    size = tl.load(scale)
+    if size > 0:
+        step = (size / STEPS).to(sums.dtype.element_ty)
+        block = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        zero = (block * 0).to(tl.uint32)
+        words = chacha20(key, block.to(tl.uint32), zero, zero, zero)
+        least = words[0]
+        for j in tl.static_range(1, 8):
+            least = tl.minimum(least, words[j])
+        at = block // 16 * 256 + block % 16
+        if tl.sum((least < FEW).to(tl.int32), 0) > 0:
+            finer = chacha20(key, block.to(tl.uint32), zero, zero, zero + MORE)
+            for j in tl.static_range(8):
+                first, second = _steps(words[j], words[j + 8], finer[j], True)
+                _add(sums, at + 16 * j, n, step, first)
+                _add(sums, at + 16 * j + 128, n, step, second)
+        else:
+            for j in tl.static_range(8):
+                first, second = _steps(words[j], words[j + 8], words[j], False)
+                _add(sums, at + 16 * j, n, step, first)
+                _add(sums, at + 16 * j + 128, n, step, second)
 
 
-@triton.jit
-def _add_noise(
-    out,  # [n, width], added to
-    stride,
-    key,
-    rows,  # [n]
-    scale,  # [n], or one number for all: step 0
-    step,
-    n,
-    width,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    i = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    first = tl.program_id(1) * BLOCK
-    row = tl.load(rows + i, mask=i < n, other=0)[:, None]
-    normal = _normals(tl.load(key), row, first + tl.arange(0, BLOCK)[None, :])
-    size = tl.load(scale + i * step, mask=i < n, other=0.0)[:, None]
-    j = first * 4 + tl.arange(0, 4 * BLOCK)[None, :]
-    mask = (i < n)[:, None] & (j < width)
-    at = out + i[:, None] * stride + j
-    tl.store(at, tl.load(at, mask=mask, other=0.0) + size * normal, mask=mask)
-
-
-def add_noise_(out: Tensor, key: Tensor, rows: Tensor, scale: Tensor) -> None:
-    n, width = out.shape
-    block, blocks = _counters(width)
-    some = max(1, LONGEST // block)
-    inputs = (key.contiguous(), rows.contiguous(), scale, scale.stride(0))
-    grid = (triton.cdiv(n, some), blocks)
-    launch(_add_noise, grid, out, out.stride(0), *inputs, n, width, ROWS=some, BLOCK=block, num_warps=2)
-
-
-def _counters(width: int) -> tuple[int, int]:
-    """How many counters a program takes of a row of `width` numbers, and how many programs a row has."""
-    counters = triton.cdiv(width, 4)
-    block = min(triton.next_power_of_2(max(counters, 1)), LONGEST)
-    return block, triton.cdiv(counters, block)
-
-
-@triton.jit
-def _settle(
-    table,  # [height, width], added to
-    given,  # [height]
-    rows,
-    taken,
-    key,
-    scale,
-    moves,  # [width]
-    rate: tl.float64,
-    width,
-    BLOCK: tl.constexpr,
-):
-    """Of the programs that have the same row, one finds that something is owed."""
-    row = tl.load(rows + tl.program_id(0))
-    steps = tl.load(taken)
-    owed = steps - tl.atomic_xchg(given + row, steps, sem="relaxed")
-    if owed > 0:
-        size = tl.sqrt(owed.to(tl.float64)) * tl.load(scale).to(tl.float64) * -rate
-        size = size.to(table.dtype.element_ty)
-        for start in range(0, width, 4 * BLOCK):
-            block = start // 4 + tl.arange(0, BLOCK)[None, :]
-            normal = _normals(tl.load(key), row + tl.zeros((1, 1), tl.int64), block)
-            j = start + tl.arange(0, 4 * BLOCK)[None, :]
-            mask = (j < width) & (tl.load(moves + j, mask=j < width, other=0) != 0)
-            at = table + row * width + j
-            tl.store(at, tl.load(at, mask=mask, other=0.0) + size * normal, mask=mask)
-
-
-def settle_(table: Tensor, debt: Debt, rows: Tensor | None = None) -> None:
-    if rows is None:
-        rows = torch.arange(len(table), device=table.device)
-    block, _ = _counters(table.shape[1])
-    owed = (debt.given, rows.contiguous(), debt.taken, debt.key, debt.scale, debt.moves.view(torch.uint8))
-    grid = (len(rows),)
-    launch(_settle, grid, table, *owed, debt.rate, table.shape[1], BLOCK=block, num_warps=1)
+def add_noise_(sums: Tensor, key: Tensor, scale: Tensor) -> None:
+    check(sums.numel())
+    grid = (programs(sums.numel()),)
+    launch(_add_noise, grid, sums, key.contiguous(), scale, sums.numel(), BLOCK=BLOCKS, num_warps=4)

@@ -1,6 +1,7 @@
 """Philox4x32-10, uniform rows and negatives on the GPU; equal to `fedkge.randomness` bit by bit.
 
-`tl.philox` is that generator, with the key's low and high half as its two words.
+`tl.philox` is that generator, with the key's low and high half as its two words. Negatives that must stay
+secret are drawn by ChaCha20.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fedkge.kernels.base import Draw
+from fedkge.kernels.gpu.cipher import chacha20
 from fedkge.kernels.gpu.launch import launch
 
 LONGEST = 256  #: counters that one program draws at
@@ -24,6 +26,23 @@ def _four(key, block, c1, c2, c3):
     c1, c2, c3 = zero + c1.to(tl.uint32), zero + c2.to(tl.uint32), zero + c3.to(tl.uint32)
     b0, b1, b2, b3 = tl.philox(key, block, c1, c2, c3)
     return tl.interleave(tl.interleave(b0, b2), tl.interleave(b1, b3))
+
+
+@triton.jit
+def _sixteen(key, block, c1, c2, c3):
+    """The same by ChaCha20, [16 * BLOCK]: 16 from each."""
+    zero = block * 0
+    c1, c2, c3 = zero + c1.to(tl.uint32), zero + c2.to(tl.uint32), zero + c3.to(tl.uint32)
+    x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, x12, x13, x14, x15 = chacha20(key, block, c1, c2, c3)
+    even = tl.interleave(
+        tl.interleave(tl.interleave(x0, x8), tl.interleave(x4, x12)),
+        tl.interleave(tl.interleave(x2, x10), tl.interleave(x6, x14)),
+    )
+    odd = tl.interleave(
+        tl.interleave(tl.interleave(x1, x9), tl.interleave(x5, x13)),
+        tl.interleave(tl.interleave(x3, x11), tl.interleave(x7, x15)),
+    )
+    return tl.interleave(even, odd)
 
 
 @triton.jit
@@ -46,10 +65,10 @@ def uniform(key: int, keys: Tensor, width: int, dtype: torch.dtype) -> Tensor:
     return out
 
 
-def _blocks(numbers: int) -> tuple[int, int]:
-    """How many counters a program takes, and how many programs draw one row of `numbers`."""
-    counters = triton.cdiv(numbers, 4)
-    block = min(triton.next_power_of_2(max(counters, 1)), LONGEST)
+def _blocks(numbers: int, each: int = 4) -> tuple[int, int]:
+    """How many counters of `each` words a program takes, and how many programs draw one row of `numbers`."""
+    counters = triton.cdiv(numbers, each)
+    block = min(triton.next_power_of_2(max(counters, 1)), 4 * LONGEST // each)
     return block, triton.cdiv(counters, block)
 
 
@@ -88,13 +107,18 @@ def _negatives(
     hi,
     n,
     blocks,
+    EACH: tl.constexpr,  # words of a counter: 4 by Philox, 16 by ChaCha20
     BLOCK: tl.constexpr,
 ):
     i = (tl.program_id(0) // blocks).to(tl.int64)
     start = tl.program_id(0) % blocks * BLOCK
     s = tl.load(site + i)
     counter = (start + tl.arange(0, BLOCK)).to(tl.uint32)
-    bits = _four(tl.load(keys + s), counter, tl.load(position + i), tl.load(clock), tl.load(clock + 1))
+    where = (tl.load(position + i), tl.load(clock), tl.load(clock + 1))
+    if EACH == 4:
+        bits = _four(tl.load(keys + s), counter, where[0], where[1], where[2])
+    else:
+        bits = _sixteen(keys + 4 * s, counter, where[0], where[1], where[2])
     entities, begin = tl.load(size + s), tl.load(lo + i)
     answers = tl.load(hi + i) - begin
     answers = tl.where(answers < entities, answers, 0)  # nothing but answers: filtering is impossible
@@ -109,14 +133,15 @@ def _negatives(
         low = tl.where(past, middle + 1, low)
         high = tl.where(past, high, middle)
         rest = rest >> 1
-    j = start * 4 + tl.arange(0, 4 * BLOCK)
+    j = start * EACH + tl.arange(0, EACH * BLOCK)
     place = index + i * row_stride + (1 + j) * column_stride
     tl.store(place, tl.load(first + s) + u + low, mask=j < n)
 
 
 def negatives_(index: Tensor, draw: Draw, clock: Tensor) -> None:
     b, n = index.shape[0], index.shape[1] - 1
-    block, blocks = _blocks(n)
+    each = 16 if draw.keys.ndim == 2 else 4
+    block, blocks = _blocks(n, each)
     parts = (draw.keys, draw.first, draw.size, draw.known, draw.site, draw.position, draw.lo, draw.hi)
     launch(
         _negatives,
@@ -127,6 +152,7 @@ def negatives_(index: Tensor, draw: Draw, clock: Tensor) -> None:
         *(tensor.contiguous() for tensor in parts),
         n,
         blocks,
+        EACH=each,
         BLOCK=block,
-        num_warps=WARPS,
+        num_warps=WARPS if each == 4 else 1,
     )

@@ -9,7 +9,6 @@ from torch import Tensor
 from fedkge.kernels.base import Adam, Contribution, Pace
 from fedkge.kernels.gpu.grouping import GROUPS, SLICE, Groups, first_head, group_gradient
 from fedkge.kernels.gpu.launch import Tiles, launch
-from fedkge.kernels.gpu.noise import normals_from
 from fedkge.kernels.gpu.optimizers import (
     adam_step,
     constants_of,
@@ -125,8 +124,6 @@ def _adam_whole(
     sites,
     kept,  # [height, WIDTH] if TIED
     ties,  # [height, 3] if TIED
-    key,  # [1] if NOISY
-    scale,  # [1] if NOISY
     starts,
     order,
     query,
@@ -138,7 +135,6 @@ def _adam_whole(
     front,  # rows that are `ahead`
     n,
     TIED: tl.constexpr,
-    NOISY: tl.constexpr,
     BETA1: tl.constexpr,
     BETA2: tl.constexpr,
     EPSILON: tl.constexpr,
@@ -152,8 +148,7 @@ def _adam_whole(
     row = tl.program_id(0).to(tl.int64)
     site = site_of(row, ends, sites, SEARCH)
     if steps_now(site, active, sites):
-        start = tl.program_id(1) * CHUNK
-        d = start + tl.arange(0, CHUNK)[None, :]
+        d = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)[None, :]
         live = d < SPAN
         at = row * WIDTH + d
         x = tl.load(table + at, mask=live, other=0.0)
@@ -168,11 +163,6 @@ def _adam_whole(
             g_x += tied(x, kept, at, live, ties + row * 3)
             if KIND == MODULUS:
                 g_y += tied(y, kept, at + SPAN, live, ties + row * 3)
-        if NOISY:
-            word, size, own = tl.load(key), tl.load(scale), row + tl.zeros((1, 1), tl.int64)
-            g_x += size * normals_from(word, own, 0, start, CHUNK)
-            if KIND == MODULUS:
-                g_y += size * normals_from(word, own, SPAN, start, CHUNK)
         rate = tl.load(corrections + site)
         root = tl.load(corrections + sites + site)
         _step_row(table, m, v, at, live, x, g_x, rate, root, BETA1, BETA2, EPSILON)
@@ -188,19 +178,14 @@ def adam_whole(
     pace: Pace,
     adam: Adam,
     tiles: Tiles | None = None,
-    noise: tuple[Tensor, Tensor] | None = None,
 ) -> None:
-    """Compute the gradient of each row and step it at once: no gradient of the table's size exists.
-
-    With `noise`, a key [1] and a scale [1], each row's gradient has the noise that `add_noise_` draws.
-    """
+    """Compute the gradient of each row and step it at once: no gradient of the table's size exists."""
     sites = len(pace.ends)
     shape = (tiles or shelf_tiles(part, len(table))).fit(part.kind, table.shape[1], 1 << 20)
     grid = (len(table), triton.cdiv(shape["SPAN"], shape["CHUNK"]))
     shelves = Shelves.of(part, len(table))
     owners = (*sites_of(pace), corrections(pace, adam, table.dtype), sites)
     tie = (table, table) if part.tie is None else (part.tie.kept, part.tie.factors.contiguous())
-    drawn = (table, table) if noise is None else noise
-    flags = {"TIED": part.tie is not None, "NOISY": noise is not None, "SEARCH": sites.bit_length()}
-    arguments = (*owners, *tie, *drawn, *shelves.arguments(part))
+    flags = {"TIED": part.tie is not None, "SEARCH": sites.bit_length()}
+    arguments = (*owners, *tie, *shelves.arguments(part))
     launch(_adam_whole, grid, table, m, v, *arguments, **flags, **constants_of(adam), **shape)

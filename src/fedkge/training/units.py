@@ -1,0 +1,75 @@
+"""What is protected as one: a confidential triple, or what is said about one person. Units are sampled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedkge.graphs.graph import Ids
+from fedkge.kernels import backend
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The triples of a step: unit u of it has places[starts[u]:starts[u + 1]]."""
+
+    places: Ids  # int64 [n], among the confidential triples
+    starts: Ids  # int64 [units + 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """Which confidential triples each unit has: unit u has places[starts[u]:starts[u + 1]]."""
+
+    places: Ids  # int64 [n]
+    starts: Ids  # int64 [units + 1]
+    most: int = 1  #: triples that a unit may have: a public number, not what the largest one has
+
+    @classmethod
+    def triples(cls, count: int) -> Units:
+        """Each triple by itself."""
+        every = np.arange(count + 1)
+        return cls(every[:-1], every)
+
+    @classmethod
+    def persons(cls, owner: Ids, count: int, most: int) -> Units:
+        """By the person (0 .. count - 1) of each confidential triple [c]; some may have none."""
+        if len(owner) and owner.min() < 0:
+            raise ValueError(f"{(owner < 0).sum()} confidential triples of nobody, expected none")
+        sizes = np.bincount(owner, minlength=count)
+        if sizes.max(initial=0) > most:
+            raise ValueError(f"a person with {sizes.max()} triples, expected at most {most}")
+        return cls(np.argsort(owner, kind="stable"), np.concatenate(([0], np.cumsum(sizes))), most)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def drawn(self, chosen: Ids) -> Drawn:
+        """The triples of some units, without units that have none."""
+        if self.most == 1 and len(self) == len(self.places):
+            return Drawn(self.places[chosen], np.arange(len(chosen) + 1))
+        every = np.diff(self.starts)
+        chosen = chosen[every[chosen] > 0]
+        sizes = every[chosen]
+        starts = np.concatenate(([0], np.cumsum(sizes)))
+        within = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
+        return Drawn(self.places[np.repeat(self.starts[chosen], sizes) + within], starts)
+
+
+def chosen_of(key: Tensor, count: int, rate: float) -> Ids:
+    """Each of `count` with probability `rate`, independently: a Poisson sample by ChaCha20, ascending.
+
+    A random byte admits to a second draw, of 32 bits. The probability is the rate rounded down to a multiple
+    of 2^-40 at least: never more than is accounted.
+    """
+    first = min(256, int(rate * 256) + 1)  # bytes below it are admitted
+    kernels = backend(CPU)
+    drawn = kernels.keystream(key, -(-count // 4)).numpy().astype(np.uint32).view(np.uint8)[:count]
+    admitted = np.flatnonzero(drawn <= first - 1)
+    again = kernels.keystream(key, len(admitted), 1).numpy()
+    return admitted[again < int(rate * 256 / first * 2**32)]
