@@ -30,17 +30,17 @@ RANKED = 3000  #: test triples of a site that are ranked, the same in every run;
 WAYS: dict[str, dict[str, Any]] = {
     "single": {"name": "single"},
     "fedep": {"name": "fedep"},
-    "fkge": {"name": "fkge"},
-    "fkge, all edges": {"name": "fkge", "edges": "all"},
+    "fkge": {"name": "fkge", "adoption": "replace"},
+    "fkge, all edges": {"name": "fkge", "adoption": "replace", "edges": "all"},
     "fkge, averaged": {"name": "fkge", "adoption": "average"},
-    "fkge, better": {"name": "fkge", "adoption": "better"},
-    "procrustes, better": {"name": "fkge", "translate": "procrustes", "adoption": "better"},
-    "fkge, simple": {"name": "fkge", "virtual": 0},
+    "fkge, better": {"name": "fkge"},
+    "procrustes, better": {"name": "fkge", "translate": "procrustes"},
+    "fkge, simple": {"name": "fkge", "adoption": "replace", "virtual": 0},
     "fkge, simple, averaged": {"name": "fkge", "virtual": 0, "adoption": "average"},
-    "procrustes": {"name": "fkge", "translate": "procrustes"},
+    "procrustes": {"name": "fkge", "adoption": "replace", "translate": "procrustes"},
     "procrustes, averaged": {"name": "fkge", "translate": "procrustes", "adoption": "average"},
-    "procrustes, simple": {"name": "fkge", "translate": "procrustes", "virtual": 0},
-    "random": {"name": "fkge", "translate": "random"},
+    "procrustes, simple": {"name": "fkge", "adoption": "replace", "translate": "procrustes", "virtual": 0},
+    "random": {"name": "fkge", "adoption": "replace", "translate": "random"},
     "collective": {"name": "collective"},
 }
 DATA = {
@@ -209,6 +209,53 @@ def page(lines: list[dict[str, Any]]) -> Iterator[str]:
         yield "| " + " | ".join([*cells, f"{row['bytes'] / 1e6:.0f}"]) + " |"
 
 
+COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e")
+WIDE, HIGH, EDGE = 300, 200, 40  #: of one panel, in pixels
+
+
+def curves(lines: list[dict[str, Any]]) -> str:
+    """A picture: the mean over sites and seeds of the best score on validation so far, by round, per data."""
+    by: dict[str, dict[str, list[list[list[float]]]]] = defaultdict(lambda: defaultdict(list))
+    for line in lines:
+        if line.get("curve") and " + " not in line["way"]:
+            by[line["data"]][line["way"]].append(line["curve"])
+    panels = []
+    for number, (data, ways) in enumerate(sorted(by.items())):
+        means = {way: _mean_curve(found) for way, found in sorted(ways.items())}
+        panels.append(f'<g transform="translate({number * WIDE} 0)">{_panel(data, means)}</g>')
+    size = f'width="{WIDE * len(panels)}" height="{HIGH + 15 * len(COLOURS)}"'
+    style = "font-family:sans-serif;font-size:11px;background:white"
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} style="{style}">{"".join(panels)}</svg>\n'
+
+
+def _mean_curve(found: list[list[list[float]]]) -> list[tuple[float, float]]:
+    """Steps of single curves, averaged from the round on at which all have begun."""
+    first = max(curve[0][0] for curve in found)
+    rounds = sorted({at for curve in found for at, _ in curve if at >= first})
+    return [(at, mean(max(best for r, best in curve if r <= at) for curve in found)) for at in rounds]
+
+
+def _panel(data: str, means: dict[str, list[tuple[float, float]]]) -> str:
+    every = [point for curve in means.values() for point in curve]
+    (x0, x1), (y0, y1) = ((min(axis), max(axis)) for axis in zip(*every, strict=True))
+
+    def at(x: float, y: float) -> str:
+        right = EDGE + (x - x0) / max(1, x1 - x0) * (WIDE - EDGE - 20)
+        return f"{right:.1f},{HIGH - 25 - (y - y0) / max(1e-9, y1 - y0) * (HIGH - 60):.1f}"
+
+    parts = [f'<text x="{EDGE}" y="16" font-weight="bold">{data}</text>']
+    for y in (y0, y1):
+        parts.append(f'<text x="2" y="{at(x0, y).split(",")[1]}">{100 * y:.1f}</text>')
+    for x in (x0, x1):
+        parts.append(f'<text x="{at(x, y0).split(",")[0]}" y="{HIGH - 8}">{x:.0f}</text>')
+    for place, (way, curve) in enumerate(means.items()):
+        colour = COLOURS[place % len(COLOURS)]
+        line = " ".join(at(x, y) for x, y in curve)
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+        parts.append(f'<text x="{EDGE}" y="{HIGH + 10 + 14 * place}" fill="{colour}">{way}</text>')
+    return "".join(parts)
+
+
 def spread(values: list[float]) -> float:
     return T95[len(values)] * stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("inf")
 
@@ -236,9 +283,13 @@ def main() -> None:
     parser.add_argument("--judge", default="accuracy")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--table", type=Path)
+    parser.add_argument("--curves", type=Path, help="with --table: where a picture goes")
     given = parser.parse_args()
     if given.table is not None:
-        print("\n".join(page([json.loads(line) for line in given.table.read_text().splitlines()])))
+        lines = [json.loads(line) for line in given.table.read_text().splitlines()]
+        print("\n".join(page(lines)))
+        if given.curves is not None:
+            given.curves.write_text(curves(lines))
         return
     environ.update(OMP_NUM_THREADS="1", NUMBA_NUM_THREADS="1")
     options = {"judge": given.judge, "device": given.device} | (

@@ -1,13 +1,14 @@
 """How near translated rows come to the host's own: PPAT beside a random rotation and Procrustes, on `atlas`.
 
-    python benchmarks/translation.py
+    python benchmarks/translation.py [--data FOLDER --pairs HOST,CLIENT ...]
 
-Two sites of `atlas` train alone, then talk once. Each line has the mean cosine of a translated row and
+Sites train alone, then two talk once. Each line has the mean cosine of a translated row and
 the host's row of the same entity, and the mean CSLS of these pairs.
 """
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 import warnings
 from dataclasses import replace
@@ -27,7 +28,7 @@ from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.meeting import Meeting
 from fedkge.runtimes.simulate import Simulation
 
-PAIRS = (("government", "mapping"), ("airline", "mapping"))  #: host and client
+PAIRS = ["government,mapping", "airline,mapping"]  #: host and client
 GENTLE = {"step": 0.002, "orthogonal": 0.01}
 WAYS: dict[str, dict[str, Any]] = {
     "random rotation": {"translate": "random"},
@@ -38,7 +39,6 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 CONFIG: dict[str, Any] = {
     "rounds": 24,
-    "data": {"name": "atlas"},
     "model": {"name": "transe", "dim": 64, "margin": 8.0},
     "trainer": {"epochs": 1, "batch_size": 1024, "negatives": 32, "lr": 3e-3},
     "method": {"name": "fkge", "first": 12, "judge": "accuracy"},
@@ -46,8 +46,13 @@ CONFIG: dict[str, Any] = {
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--data", type=Path, help="a folder of sites; atlas, if not given")
+    parser.add_argument("--pairs", nargs="+", default=PAIRS)
+    given = parser.parse_args()
     warnings.simplefilter("ignore")
-    experiment = Experiment.parse(CONFIG)
+    where = {"name": "atlas"} if given.data is None else {"path": str(given.data)}
+    experiment = Experiment.parse({**CONFIG, "data": where})
     assert isinstance(experiment.method, FKGE)
     with tempfile.TemporaryDirectory() as folder:
         made = RunFolder.create(Path(folder) / "run", experiment, resume=False)
@@ -55,7 +60,7 @@ def main() -> None:
         for peer in run.peers.values():
             peer.work()  # the first rounds
         print("| host, client | way | cosine | CSLS |\n|---|---|---|---|")
-        for names in PAIRS:
+        for names in (pair.split(",") for pair in given.pairs):
             for way, options in WAYS.items():
                 method = replace(experiment.method, virtual=0, **options)
                 ends = [_end(run, name, method) for name in names]

@@ -37,7 +37,7 @@ class FKGE(Method):
     hubless: ClassVar[bool] = True
     share: Literal["entities", "relations", "both"] = "both"  #: whose rows are translated
     translate: Literal["ppat", "procrustes", "random", "none"] = "ppat"  #: the others are controls
-    adoption: Literal["replace", "average", "better"] = "replace"  #: better: only if that validates better
+    adoption: Literal["replace", "average", "better"] = "better"  #: better: only if that validates better
     teachers: int = 4  #: each votes, and sees a part of the host's rows; privacy needs far more than 4
     hidden: int = 256  #: numbers in the hidden layer of teachers and student
     batch: int = 32  #: generated rows per message
