@@ -57,6 +57,7 @@ POLICIES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
     ),
     "no guarantee": ({"epsilon": 9.0}, {"privacy": {**STRICT, "mode": "paper"}}, "'paper' has no proven"),
     "no protection": ({"epsilon": 9.0}, {}, "'off' has no proven guarantee"),
+    "a unit": ({"units": ["entity"]}, {"privacy": STRICT}, "privacy.unit is 'triple', the site accepts"),
     "nothing confidential": ({"epsilon": 0.1}, {"privacy": {"mode": "u-only"}}, None),
 }  # fmt: skip
 

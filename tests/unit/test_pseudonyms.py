@@ -115,6 +115,9 @@ def test_the_hub_finds_the_intersection_and_counts_pairs(tmp_path: Path, secret:
     (event,) = at.noted(HUB, "aligned")
     found = [count for count in owners.values() if count > 1]
     assert event["rows"]["entity"] == {"shared": len(found), "by_two": found.count(2)}
+    assert event["exposed"][0].startswith(
+        f"{found.count(2)} of {len(found)} shared entities are at exactly two"
+    )
     assert event["sites"] == ["a", "b", "c"]
 
 
@@ -199,6 +202,15 @@ def test_first_rows_by_name_give_names_away_and_by_pseudonym_they_do_not(
     assert hits(tmp_path / "guessed", monkeypatch, secret, guessed) <= 0.1
     assert hits(tmp_path / "leaked", monkeypatch, secret, leaked) >= 0.9, "a secret must not leak"
     assert hits(tmp_path / "names", monkeypatch, secret, names_of, by_name=True) >= 0.9, "the attack works"
+
+
+def test_the_hub_warns_before_rows_travel(
+    tmp_path: Path, secret: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    played(tmp_path / "means", SITES, **FEDEP, **secret)
+    assert "note: 4 of 14 shared entities are at exactly two sites" in capsys.readouterr().err
+    played(tmp_path / "alone", SITES, method={"name": "single"}, **secret)
+    assert "exactly two" not in capsys.readouterr().err
 
 
 def test_no_message_has_a_name_in_it(tmp_path: Path, secret: dict[str, Any]) -> None:

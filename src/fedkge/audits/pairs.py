@@ -209,7 +209,8 @@ class Replay:
 
     def _happened(self, node: str, event: Event) -> None:
         """Something happened at the hub: follow which uploads it has aggregated."""
-        self.run.record.hear(node, event)
+        if event["event"] != "aligned":  # the run has said how many rows are exposed
+            self.run.record.hear(node, event)
         if event["event"] == "late" and event["used"]:
             self._late[event["site"]] = self._uploads[event["site"]]
         if event["event"] == "round" and not event["void"]:

@@ -114,10 +114,13 @@ def _say_what_is_left(out: Path, runs: int, done: int, begun: int) -> None:
 
 
 def _say_what_is_exposed(experiment: Experiment, data: Sources) -> None:
-    """Before anything is sent: how many rows another site will be able to compute."""
+    """Before anything is sent: how many rows another site will be able to compute.
+
+    With a secret only the hub can count them, and says so.
+    """
     from fedkge.graphs.exposure import exposures
 
-    if not experiment.method.averages:
+    if not experiment.method.averages or experiment.align.secret is not None:
         return
     for found in exposures(data.announced(experiment), experiment.method.shares):
         if found.by_two:

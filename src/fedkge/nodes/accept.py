@@ -28,6 +28,7 @@ class Accept:
     privacy: tuple[str, ...] | None = None  #: modes of privacy, as in ["strict", "u-only"]
     epsilon: float | None = None  #: the run must have a budget of at most this, with a proven guarantee
     delta: float | None = None  #: of that budget
+    units: tuple[str, ...] | None = None  #: that the budget protects: triple, entity (all about a person)
     pseudonyms: bool = False  #: true: rows are announced under pseudonyms only, never under names
 
     def __post_init__(self) -> None:
@@ -60,6 +61,7 @@ class Accept:
             "method": (METHODS.name_of(terms.method), self.methods),
             "model": (MODELS.name_of(terms.model), self.models),
             "privacy.mode": (terms.privacy.mode, self.privacy),
+            "privacy.unit": (terms.privacy.unit, self.units),
         }
         for what, (found, allowed) in asked.items():
             if allowed is not None and found not in allowed:

@@ -206,14 +206,16 @@ class HubNode(Node):
         return self.message(site, "shared", self._round, self.roster.bits(site), **note)
 
     def _note_aligned(self) -> None:
-        """Who is here, how many rows are in common, and how many of them exactly two sites have."""
-        rows = {
-            str(axis): {"shared": one.shared, "by_two": one.by_two}
-            for axis, one in self.roster.exposures().items()
-        }
-        self.note(
-            {"event": "aligned", "round": self._round, "sites": sorted(self.roster.joined), "rows": rows}
-        )
+        """Who is here, how many rows are in common, and how many of them exactly two sites have.
+
+        Where ids are pseudonyms, nobody else can count and warn.
+        """
+        found, here = self.roster.exposures(), sorted(self.roster.joined)
+        rows = {str(axis): {"shared": one.shared, "by_two": one.by_two} for axis, one in found.items()}
+        event: dict[str, Any] = {"event": "aligned", "round": self._round, "sites": here, "rows": rows}
+        if self.pseudonyms and self.method.averages:
+            event["exposed"] = [str(one) for one in found.values() if one.by_two]
+        self.note(event)
 
     def _unanswered(self, site: str) -> list[Message]:
         """The question that a site which was gone has not answered, or the end, in the same words."""

@@ -71,6 +71,9 @@ class Record:
             self._closed.append(event["round"])
         elif kind == "evaluate":
             self.mrr = event["mrr"]
+        elif kind == "aligned":
+            for said in event.get("exposed", ()):
+                self.say(said)
         elif kind == "declined":
             self.say(f"{event['site']} declines round {event['round']}: {event['why']}")
         elif kind == "done":
