@@ -149,7 +149,12 @@ def test_a_key_inside_the_folder_is_refused(home: Path, tmp_path: Path) -> None:
 def test_yardsticks_stand_side_by_side(home: Path, tmp_path: Path) -> None:
     file = listed(home, "north", "north.tsv")
     words = ["yardsticks", home / "raw", "--site", "north", "--forget", file, "--out", tmp_path / "all"]
-    found = answer(*words, "--json")
+    said = fedkge(*words, "--json")
+    assert said.exit_code == 0, said.output
+    found, lines = json.loads(said.stdout), said.stderr.splitlines()
+    assert [any(line.startswith(f"{one}: round 1/") for line in lines) for one in ("target", "pooled")] == [
+        True
+    ] * 2
     names = ["raw", "target", "paper", "exact", "alone", "pooled", "finetuned", "ascent"]
     assert [row["run"] for row in found] == names
     assert all("local forget hits@1" in row and row["seconds"] > 0 for row in found)
