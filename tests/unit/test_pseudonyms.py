@@ -123,7 +123,7 @@ def test_the_hub_finds_the_intersection_and_counts_pairs(tmp_path: Path, secret:
     assert event["sites"] == ["a", "b", "c"]
 
 
-def test_spelling_and_processes_change_nothing(tmp_path: Path, secret: dict[str, Any]) -> None:
+def test_spelling_changes_nothing(tmp_path: Path, secret: dict[str, Any]) -> None:
     """What sites call their things is all that counts: the tables are equal, bit by bit."""
     common = {
         site: replace(g, entities=Names([f"http://x/é{n}" for n in g.entities])) for site, g in SITES.items()
