@@ -178,6 +178,25 @@ def test_rounds_that_follow_have_a_learning_rate_of_their_own(raw: Holdings, tmp
     assert len({json.dumps(files(one.folder.path), default=hash) for one in done}) == len(ways)
 
 
+def test_tables_that_never_travel_follow_in_part(
+    raw: Holdings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody trains, so that what is moved at the other site is what was passed on."""
+    from fedkge.nodes.stack import Stack
+
+    monkeypatch.setattr(Stack, "fit", lambda self, names, round: dict.fromkeys(names, 0.0))
+    moved = {}
+    for passed in (0.0, None, 1.0):
+        how = Unlearn(rounds=1, passed=passed)
+        done = forgetting(raw, tmp_path / str(passed), some(raw, "a"), how=how)
+        new = Holdings.open(done.folder.path)
+        moved[passed] = new.tables("b").entities - raw.tables("b").entities
+    assert not moved[0.0].any()
+    assert moved[1.0].any()
+    mu = raw.experiment.method.mu  # type: ignore[attr-defined]
+    assert torch.allclose(moved[None], mu / (1 + mu) * moved[1.0], atol=1e-6)
+
+
 def test_an_interrupted_unlearning_goes_on(
     raw: Holdings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

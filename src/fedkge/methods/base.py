@@ -143,6 +143,9 @@ class Second:
     model: Model
     relations: bool = True  #: has a relation table of its own; else the two models share one
     restart: bool = True  #: begins every round with a new optimizer
+    taught: float = (
+        1.0  #: part of a change of its rows that the site's own rows would follow, while sites unlearn
+    )
 
 
 @dataclass(frozen=True, slots=True)

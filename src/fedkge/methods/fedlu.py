@@ -66,7 +66,8 @@ class FedLU(FedEP):
             raise ConfigError(f"wait: expected at least 0, got {self.wait}")
 
     def second(self, model: Model) -> Second:
-        return Second(model, relations=False, restart=self.restart_global)
+        taught = self.mu / (1 + self.mu)  # of a local row's loss, what comes from the global one
+        return Second(model, relations=False, restart=self.restart_global, taught=taught)
 
     def dials(self) -> Dials | None:
         return None if self.when == "always" else Plateau(self.wait)

@@ -37,7 +37,10 @@ class Unlearn:
     decay: int | None = (
         None  #: epochs of decay; unset: 10 in mode paper; in mode target the rounds that follow are it
     )
-    rounds: int | None = None  #: that follow, with all sites; unset: 1 in mode paper, 3 in mode target
+    rounds: int | None = None  #: that follow, with all sites; unset: 1 in mode paper, 4 in mode target
+    passed: float | None = (
+        None  #: part of what a site moves that others' tables which never travel follow; unset: the method's
+    )
     lr: float | None = None  #: learning rate of decay and of the rounds that follow; unset: the run's
     confusion: Confusion = field(default_factory=Confusion)
 
@@ -46,6 +49,8 @@ class Unlearn:
             value, least = getattr(self, name), int(name == "rounds")
             if value is not None and value < least:
                 raise ConfigError(f"{name}: expected at least {least}, got {value}")
+        if self.passed is not None and not 0 <= self.passed <= 1:
+            raise ConfigError(f"passed: expected 0 to 1, got {self.passed}")
         if self.lr is not None and not 0 < self.lr < inf:
             raise ConfigError(f"lr: expected a number above 0, got {self.lr}")
 
@@ -59,7 +64,7 @@ class Unlearn:
         """An option that has another default in each mode."""
         given: int | None = getattr(self, name)
         paper = {"epochs": 10, "decay": 10, "rounds": 1}
-        target = {"epochs": 20, "decay": 0, "rounds": 3}
+        target = {"epochs": 20, "decay": 0, "rounds": 4}
         return given if given is not None else (paper if self.mode == "paper" else target)[name]
 
 

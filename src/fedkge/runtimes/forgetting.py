@@ -135,19 +135,21 @@ class Work:
             self._pass_on(name, axis, of)
 
     def _pass_on(self, name: str, axis: Axis, moved: Tensor) -> None:
-        """Tables that never travel are moved alike at the other sites, where they are of the same model."""
+        """Tables that never travel follow at the other sites, where they are of the same model."""
+        second = self.terms.method.second(self.terms.embedding)
+        if second is None or second.model != self.terms.embedding:
+            return
+        if axis is Axis.RELATION and not second.relations:
+            return  # both tables have one
+        part = second.taught if self.how.passed is None else self.how.passed
         graphs = self.nodes.sources.federation
         own = graphs[name].names(axis)
         for other, node in self.nodes.sites.items():
-            tables = node.site.tables
-            if other == name or tables.second is None or tables.second.model != tables.model:
-                continue
-            if tables.second.table(axis) is tables.table(axis):
-                continue
-            theirs = graphs[other].names(axis)
-            shared = [one for one in own if one in theirs]
-            here, there = (torch.from_numpy(of.ids(shared)).to(moved.device) for of in (own, theirs))
-            tables.table(axis).index_add_(0, there, moved[here])
+            if other != name:
+                theirs = graphs[other].names(axis)
+                shared = [one for one in own if one in theirs]
+                here, there = (torch.from_numpy(of.ids(shared)).to(moved.device) for of in (own, theirs))
+                node.site.tables.table(axis).index_add_(0, there, moved[here], alpha=part)
 
     def _places(self, name: str, device: torch.device) -> dict[Axis, Tensor]:
         """Where the rows of the new graph are in the old tables."""
