@@ -90,7 +90,7 @@ class Bench:
         for number in range(count):
             parts = [replace(r, triples=r.triples[number::count]) for r in self.requests.values()]
             erasure = Erasure.of(held.sources.named, parts)
-            done = self.unlearned(f"small-{number}", Unlearn(rounds=1), held, erasure)
+            done = self.unlearned(f"small-{number}", Unlearn(rounds=2), held, erasure)
             held = Holdings.open(done.folder.path)
             seconds.append(done.seconds)
         self.note("small ones", {"seconds": seconds, "share of exact": sum(seconds) / exact})

@@ -37,7 +37,7 @@ class Unlearn:
     decay: int | None = (
         None  #: epochs of decay; unset: 10 in mode paper; in mode target the rounds that follow are it
     )
-    rounds: int | None = None  #: that follow, with all sites; unset: 1 in mode paper, 4 in mode target
+    rounds: int | None = None  #: that follow, with all sites; unset: 2 in mode paper, 4 in mode target
     passed: float | None = (
         None  #: part of what a site moves that others' tables which never travel follow; unset: the method's
     )
@@ -63,7 +63,7 @@ class Unlearn:
     def count(self, name: Literal["epochs", "decay", "rounds"]) -> int:
         """An option that has another default in each mode."""
         given: int | None = getattr(self, name)
-        paper = {"epochs": 10, "decay": 10, "rounds": 1}
+        paper = {"epochs": 10, "decay": 10, "rounds": 2}
         target = {"epochs": 20, "decay": 0, "rounds": 4}
         return given if given is not None else (paper if self.mode == "paper" else target)[name]
 
