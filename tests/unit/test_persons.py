@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from fedkge.audits.membership import Membership, pooled
+from fedkge.audits.targets import Target
 from fedkge.config import to_toml
 from fedkge.errors import ConfigError, DataError, DataWarning
 from fedkge.exchange.rows import Message
@@ -21,6 +23,7 @@ from fedkge.graphs.indexing import graph_from_names
 from fedkge.graphs.persons import about_nobody, about_persons, belongs, limited, name_persons, owners
 from fedkge.graphs.subgraph import in_name_order, merged, subgraph
 from fedkge.methods import METHODS
+from fedkge.methods.base import Part
 from fedkge.methods.fkge import FKGE
 from fedkge.methods.lending import lent
 from fedkge.privacy import Privacy
@@ -309,3 +312,40 @@ def test_a_loan_has_no_edge_of_a_person() -> None:
         assert not graph.persons[own[loan.edges[:, ::2].numpy()]].any()
         own = np.concatenate((taken.numpy(), open_loan.entities.numpy()))
         assert graph.persons[own[open_loan.edges[:, ::2].numpy()]].any(), "without it, there are some"
+
+
+# Attacks
+
+
+def test_an_attack_on_a_run_that_protects_persons_pools_what_is_said_about_each() -> None:
+    owner = np.array([3, 1, 3, 1, 1])
+    found = pooled({"score": np.array([1.0, 2.0, 3.0, 4.0, 6.0])}, owner)
+    assert found["score"].tolist() == [4.0, 2.0]
+
+
+def test_pooled_triples_tell_more_than_single_ones(tmp_path: Path) -> None:
+    """Tables that remember every training triple a little: pooled, that is seen better."""
+    random = np.random.default_rng(0)
+    rows = [(f"p{i}", "r", f"x{k}") for i in range(60) for k in random.choice(40, 12, replace=False)]
+    rows = [rows[i] for i in random.permutation(len(rows))]
+    graph = graph_from_names(rows[:480], rows[480:600], rows[600:])
+    options = {"model": {"name": "transe", "dim": 4}, "rounds": 6, "trainer": {"lr": 0.03}}
+    run = federated(tmp_path, {"a": graph}, **options)
+    run.play()
+    tables = {"a": run.stack_of["a"].sites["a"].tables}
+    found = {}
+    for unit in ("triple", "entity"):
+        one = experiment(persons={"prefixes": ["p"]}, privacy={"mode": "u-only", "unit": unit})
+        sources = Sources.of(one, {"a": graph})
+        order = Part(
+            sources.named["a"], *(np.argsort(np.array(list(n))) for n in (graph.entities, graph.relations))
+        )
+        own = {"a": order.of(tables["a"])} if unit == "entity" else tables
+        attack = Membership(sample=1000)
+        rows_found = attack.run([Target("x", one, sources, sources.named, own, {"a": (1.0, 1e-4)})])
+        found[unit] = next(row for row in rows_found if row["signal"] == "calibrated")
+        assert ("allowed" in found[unit]) == (unit == "triple")
+        assert ("person" in attack.words(rows_found)) == (unit == "entity")
+        assert attack.shown(found[unit]).get("unit") == ("person" if unit == "entity" else None)
+    assert found["entity"]["members"] <= 60 < found["triple"]["members"]
+    assert 0.5 < found["triple"]["auc"] < found["entity"]["auc"]

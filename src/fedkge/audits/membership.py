@@ -1,8 +1,11 @@
-"""Membership inference: was this triple trained on? By its score, alone or among neighbours, or ranks."""
+"""Membership inference: was this triple trained on? By its score, alone or among neighbours, or ranks.
+
+Where a run protects persons, the attacker pools: the mean over all that is said about one person.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +13,13 @@ import torch
 from numpy.random import Generator
 
 from fedkge.audits.base import ATTACKS, Curves, Row, Watching, between, interval, unwatched
-from fedkge.audits.candidates import OnTriples, candidates
+from fedkge.audits.candidates import Candidates, OnTriples, candidates
 from fedkge.audits.roc import Numbers, Scored, allowed, auc, curve, hits
 from fedkge.audits.targets import Target
+from fedkge.errors import DataError
 from fedkge.evaluation.checks import check_tables, diverged
-from fedkge.graphs.graph import Ids
+from fedkge.graphs.graph import Graph, Ids
+from fedkge.graphs.persons import belongs
 from fedkge.models import Side, Tables
 from fedkge.randomness import generator
 
@@ -35,7 +40,9 @@ class Membership(OnTriples):
     """The attacker has a site's tables and one triple, and computes a number that is higher for members.
 
     Members are training triples, or the confidential ones where there are any; others are valid and test.
-    Three numbers are tried: the score, the score against all other heads and tails, and the ranks.
+    Three numbers are tried: the score, the score against all other heads and tails, and the ranks. Of a run
+    that protects persons, a member is what was trained on about a person, and another what was held out about
+    one: each number is the mean over such triples.
     """
 
     title = "Membership of triples"
@@ -47,13 +54,18 @@ class Membership(OnTriples):
 
     def _against(self, target: Target) -> Iterator[Row]:
         found: dict[str, dict[str, Scored]] = {signal: {} for signal in SIGNALS}
-        confidential = True
+        confidential, people = True, target.experiment.privacy.by_person
         for site, tables in target.secretive.items():
             graph = target.graph(site)
             check_tables(tables, graph.n_entities, graph.n_relations)
-            tried = candidates(graph, self.sample, self.seed, site)
+            tried = self._tried(graph, site, people)
             confidential &= tried.confidential
             members, others = signals(tables, tried.members, site), signals(tables, tried.others, site)
+            if people:
+                members, others = (
+                    pooled(of, belongs(graph, triples))
+                    for of, triples in ((members, tried.members), (others, tried.others))
+                )
             for signal in SIGNALS:
                 found[signal][site] = Scored(members[signal], others[signal])
         for signal, by_site in found.items():
@@ -62,13 +74,30 @@ class Membership(OnTriples):
                 whole |= {site: [scored] for site, scored in by_site.items()}
             for name, groups in whole.items():
                 row: Row = {"run": target.name, "site": name, "signal": signal, "confidential": confidential}
+                row |= {"unit": "person"} if people else {}
                 row |= judged(groups, generator(self.seed, name or "", signal, "resampled"))
                 sites = [name] if name is not None else list(by_site)
-                if target.spent.keys() >= set(sites):  # all of them have a guarantee
+                if target.spent.keys() >= set(sites) and not people:  # all of them have a guarantee
                     spent = max(target.spent[site] for site in sites)
                     row |= {"epsilon": spent[0], "delta": spent[1]}
                     row["allowed"] = [[alarms, allowed(*spent, alarms)] for alarms, _ in row["curve"]]
                 yield row
+
+    def _tried(self, graph: Graph, site: str, people: bool) -> Candidates:
+        """Some triples; or all about exactly one person, of some persons."""
+        if not people:
+            return candidates(graph, self.sample, self.seed, site)
+        every = candidates(graph, len(graph.train), self.seed, site)
+        whose = [belongs(graph, triples) for triples in (every.members, every.others)]
+        both = np.intersect1d(whose[0], whose[1])
+        chosen = generator(self.seed, site, "persons").permutation(both[both >= 0])[: self.sample]
+        members, others = (
+            triples[np.isin(own, chosen)]
+            for triples, own in zip((every.members, every.others), whose, strict=True)
+        )
+        if not len(chosen):
+            raise DataError(f"site {site!r}: no person has both training and held-out triples to compare")
+        return Candidates(members, others, every.confidential)
 
     def words(self, rows: Sequence[Row]) -> str:
         lines = []
@@ -82,10 +111,12 @@ class Membership(OnTriples):
                 if best["auc_high"] <= WEAK
                 else "something is seen"
             )
+            told = f"{kind} triples are told from held-out ones of the same relations"
+            if best.get("unit") == "person":
+                told = "what was trained on about a person is told from what was held out about one, pooled,"
             lines.append(
-                f"{run}: {kind} triples are told from held-out ones of the same relations with AUC "
-                f"{best['auc']:.3f} ({between(best, 'auc')}) by {best['signal']}, the best of three: {says}."
-                + _bound(best)
+                f"{run}: {told} with AUC {best['auc']:.3f} ({between(best, 'auc')}) by {best['signal']}, the "
+                f"best of three: {says}." + _bound(best)
             )
         return "\n".join(lines)
 
@@ -94,6 +125,7 @@ class Membership(OnTriples):
             "run": row["run"],
             "site": row["site"] or "all sites",
             "signal": row["signal"],
+            **({"unit": row["unit"]} if "unit" in row else {}),
             "members": row["members"],
             "non-members": row["others"],
             "AUC": interval(row, "auc"),
@@ -129,6 +161,12 @@ def judged(groups: Sequence[Scored], random: Generator) -> Row:
     for name, rate in RATES.items():
         row |= hits(groups, rate, random).plain(f"tpr@{name}")
     return row | {"curve": [list(point) for point in curve(groups)]}
+
+
+def pooled(found: Mapping[str, Numbers], owner: Ids) -> dict[str, Numbers]:
+    """The mean of each signal [n] over the triples of one person, for each person."""
+    _, place, counts = np.unique(owner, return_inverse=True, return_counts=True)
+    return {name: np.bincount(place, values, len(counts)) / counts for name, values in found.items()}
 
 
 def signals(tables: Tables, triples: Ids, site: str = "") -> dict[str, Numbers]:

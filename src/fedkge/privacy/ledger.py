@@ -173,7 +173,7 @@ def whole_ledger(path: Path, *known: Mapping[str, Any] | None, key: bytes | None
 
 
 def read_ledger(path: Path) -> list[Entry]:
-    """The entries in order; none without a file. Lines that are missing or changed are an error."""
+    """The entries in order; none without a file. A gap is an error; so is a cut end, where it is signed."""
     return list(Ledger(path).entries)
 
 
