@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedkge.errors import DataWarning
 from fedkge.exchange.rows import Message
 from fedkge.graphs.graph import Graph
 from fedkge.graphs.marks import mark_share
@@ -108,6 +110,48 @@ def test_a_confidential_triple_changes_nothing_but_noised_values(
         if not tensor.equal(second.body[name])
     ]
     assert method == "single" or changed, "the triple was trained on"
+
+
+def silent(graph: Graph, person: str) -> Graph:
+    """The same graph, in which nothing is said about a person in train."""
+    stays = ~(graph.train[:, ::2] == graph.entities.id(person)).any(axis=1)
+    assert (~stays).sum() > 3
+    return replace(graph, train=graph.train[stays])
+
+
+@pytest.mark.parametrize("method", ["fedep", "fedlu", "single"])
+def test_everything_said_about_one_person_changes_nothing_but_noised_values(
+    tmp_path: Path, method: str
+) -> None:
+    """Not how many triples there are, nor how many of them are confidential."""
+    sites = small_federation()
+    unit = {"unit": "entity", "per_person": 50}
+    options = {
+        "privacy": {**STRICT, **unit},
+        "persons": {"prefixes": ["e12", "e13", "e3"]},
+        "rounds": 3,
+        "evaluate": {"every": 1, "patience": 0},
+    }
+    other = {**sites, "b": silent(sites["b"], "e13")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # that some triples are about two persons
+        one, two = (
+            transcript(tmp_path / str(n), own, method={"name": method}, **options)
+            for n, own in enumerate((sites, other))
+        )
+    assert len(one) == len(two)
+    for first, second in zip(one, two, strict=True):
+        a, b = (
+            shape(replace(m, note={k: v for k, v in m.note.items() if k != "best"})) for m in (first, second)
+        )
+        assert a == b
+    changed = [
+        name
+        for first, second in zip(one, two, strict=True)
+        for name, tensor in first.body.items()
+        if not tensor.equal(second.body[name])
+    ]
+    assert method == "single" or changed, "the person was trained on"
 
 
 def test_sites_without_noise_send_no_loss_or_digest_either(tmp_path: Path) -> None:
