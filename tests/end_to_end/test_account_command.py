@@ -62,6 +62,29 @@ def test_three_seeds_at_a_tenth_spend_more_than_a_tenth_and_everybody_is_told(ho
     assert row["runs"] == 3
 
 
+def test_unlearning_charges_the_account_of_the_run_that_it_starts_from(home: Path) -> None:
+    given = [word.replace("privacy.epsilon=0.1", "privacy.noise=30.0") for word in PRIVATE]
+    given += ["--set", "privacy.accountant=rdp", "--set", "persons.prefixes=['e1']"]
+    done = fedkge("run", "tiny.toml", "--out", "runs/x", *given)
+    assert done.exit_code == 0, done.output
+    head, relation, tail = (
+        (home / "federation" / "north" / "train.tsv").read_text().splitlines()[3].split("\t")
+    )
+    (home / "forget.tsv").write_text(f"{head}\t{relation}\t{tail}\n")
+    (before,) = answer("account", "tiny.toml", "--site", "north", "--delta", "1e-4")
+    asked = ["runs/x", "--site", "north", "--forget", "forget.tsv", "--mode", "exact", "--out", "runs/y"]
+    done = fedkge("unlearn", *asked)
+    assert done.exit_code == 0, done.output
+    (row,) = answer("account", "tiny.toml", "--site", "north", "--delta", "1e-4")
+    assert (before["runs"], row["runs"]) == (1, 2)
+    assert row["releases"] == 2 * before["releases"]
+    config = (home / "runs" / "y" / "config.toml").read_text()
+    assert "data-persons.txt" in config
+    listed = (home / "runs" / "y" / "data-persons.txt").read_text().split()
+    assert listed
+    assert all(name.startswith("e1") for name in listed)
+
+
 def test_a_site_that_is_not_there(home: Path) -> None:
     assert "no site is named 'nroth'; did you mean 'north'" in refused(
         "account", "tiny.toml", "--site", "nroth", "--delta", "1e-4"

@@ -135,7 +135,10 @@ class Work:
             self._pass_on(name, axis, of)
 
     def _pass_on(self, name: str, axis: Axis, moved: Tensor) -> None:
-        """Tables that never travel follow at the other sites, where they are of the same model."""
+        """Tables that never travel follow at the other sites, where they are of the same model.
+
+        Rows that a site withholds, of persons too, stay as they are at the others.
+        """
         second = self.terms.method.second(self.terms.embedding)
         if second is None or second.model != self.terms.embedding:
             return
@@ -143,11 +146,12 @@ class Work:
             return  # both tables have one
         part = second.taught if self.how.passed is None else self.how.passed
         graphs = self.nodes.sources.federation
+        told = {s: set(of[axis]) for s, of in self.nodes.sources.announced(self.nodes.experiment).items()}
         own = graphs[name].names(axis)
         for other, node in self.nodes.sites.items():
             if other != name:
-                theirs = graphs[other].names(axis)
-                shared = [one for one in own if one in theirs]
+                theirs, both = graphs[other].names(axis), told[name] & told[other]
+                shared = [one for one in own if one in both]
                 here, there = (torch.from_numpy(of.ids(shared)).to(moved.device) for of in (own, theirs))
                 node.site.tables.table(axis).index_add_(0, there, moved[here], alpha=part)
 

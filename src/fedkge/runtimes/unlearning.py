@@ -80,9 +80,9 @@ def unlearn(
         raise ConfigError(f"{out}: no unlearning to resume")
     folder = RunFolder.create(out, experiment, resume)
     with folder.unless_refused():
+        _write_persons(experiment, erasure.retained)
         data = _write_data(erasure.retained, at, experiment, resume)
         _write_withheld(old.experiment, experiment, erasure.retained)
-        _write_persons(experiment, erasure.retained)
     noted: dict[str, dict[str, Any]] = {}
     if resume and (out / "summary.json").is_file():
         pass  # all but its report is there
