@@ -204,20 +204,19 @@ def table(out: Path, points: Sequence[Point]) -> None:
         print(f"| {point.name} | {point.epsilon:g} | {point.each} | {' | '.join(cells)} | {len(found)} |")
 
 
-def searched(out: Path) -> None:
+def spent_by_search(out: Path) -> float:
     """What looking for settings has spent: all searched runs that used confidential triples, together."""
     from fedkge.privacy.accountants import Rdp
 
-    found = [json.loads(path.read_text()) for path in sorted(out.glob("search-*-0.json"))]
     releases = []
-    for one in found:
+    for path in sorted(out.glob("search-*-0.json")):
+        one = json.loads(path.read_text())
         point = Point(**one["point"])
         if one["steps"]:
             rate = 1.0 if point.whole else BATCH / (272_115 * SHARE)
-            step = replace(Privacy("strict", noise=point.noise, delta=DELTA).release(point.noise, rate, 1))
-            releases.append(replace(step, count=one["steps"]))
-    if releases:
-        print(f"ε of the search, {len(releases)} runs: {Rdp().epsilon(releases, DELTA):.1f} at δ = {DELTA:g}")
+            privacy = Privacy("strict", noise=point.noise, delta=DELTA)
+            releases.append(privacy.release(point.noise, rate, one["steps"]))
+    return Rdp().epsilon(releases, DELTA)
 
 
 def main() -> None:
@@ -238,7 +237,7 @@ def main() -> None:
         points = tuple(replace(point, seeds=asked.seeds) for point in points)
     if asked.device is None:
         table(asked.out, (*POINTS, *SEARCH))
-        searched(asked.out)
+        print(f"ε of the search: {spent_by_search(asked.out):.1f} at δ = {DELTA:g}")
         return
     train_all(asked.out, points, asked.device, asked.lanes)
 
