@@ -1,0 +1,179 @@
+"""What goes wrong between a hub and sites that are processes over NVIDIA FLARE, each bounded in time."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedkge.errors import FedkgeError
+from fedkge.runtimes.authority import Address, Authority, Kit, make_request
+from network_of_sites import HUB, TERMS, Network, in_process, lay_out
+from small_federations import small_federation
+
+pytest.importorskip("nvflare", reason="nvflare is not installed: pip install 'fedkge[network]'")
+pytestmark = pytest.mark.network
+
+ODD = Path(__file__).parents[1] / "odd_site.py"
+START = 150.0  #: seconds that all have to be there, on a busy machine
+LONG = {**TERMS, "rounds": 12}
+QUORUM = {"participation": {"quorum": 0.6}}
+
+
+@pytest.fixture
+def opened() -> Iterator[list[Network]]:
+    networks: list[Network] = []
+    yield networks
+    for network in networks:
+        network.close()
+
+
+def begun(opened: list[Network], folder: Path, terms: dict[str, Any], **odd: str) -> Network:
+    """Everybody is started; `odd` sites have an oddity, and the others take a quarter of a second per round."""
+    network = lay_out(folder, small_federation(), terms, {"assembly": START, "timeout": 90.0})
+    opened.append(network)
+    network.start(HUB)
+    for name in network.sites:
+        network.start(name, script=ODD, env={"ODD": odd.get(name, "slow:0.25")})
+    return network
+
+
+def same(network: Network, folder: Path, terms: dict[str, Any]) -> bool:
+    graphs = small_federation()
+    return {name: network.tables(name) for name in graphs} == in_process(folder, graphs, terms)
+
+
+def rounds(network: Network) -> dict[int, list[str]]:
+    lines = (network.folder / "homes" / "hub" / "hub" / "journal.jsonl").read_text().splitlines()
+    found = [event for event in map(json.loads, lines) if event["event"] == "round"]
+    return {event["round"]: event["participants"] for event in found}
+
+
+def test_killed_and_ended_sites_and_hubs_go_on(tmp_path: Path, opened: list[Network]) -> None:
+    network = begun(opened, tmp_path, LONG)
+    network.wait_for(HUB, "round 2/", START)
+    network.kill("a")
+    network.start("a", script=ODD, env={"ODD": "slow:0.25"})
+    network.wait_for(HUB, "round 4/", START)
+    network.kill(HUB)
+    network.start(HUB)
+    network.wait_for(HUB, "round 7/", START)
+    assert network.kill(HUB, signal.SIGTERM) == 143
+    network.start(HUB)
+    network.wait_for(HUB, "round 9/", START)
+    network.kill("b", signal.SIGTERM)
+    assert "leaves when the question at hand is answered" in network.said("b")
+    network.start("b", script=ODD, env={"ODD": "slow:0.25"})
+    assert set(network.wait(seconds=START).values()) == {0}
+    assert same(network, tmp_path, LONG)
+
+
+@pytest.mark.parametrize("seed", [7])
+def test_random_kills_lose_nothing(tmp_path: Path, opened: list[Network], seed: int) -> None:
+    draw, terms = random.Random(seed), {**TERMS, "rounds": 16}
+    network = begun(opened, tmp_path, terms)
+    network.wait_for(HUB, "round 1/", START)
+    for kill in range(5):
+        victim = draw.choice([HUB, *network.sites])
+        time.sleep(draw.uniform(0.0, 1.0))
+        network.kill(victim)
+        network.start(victim, **({} if victim == HUB else {"script": ODD, "env": {"ODD": "slow:0.25"}}))
+        network.wait_for(HUB, f"round {2 * kill + 3}/", START)
+    assert set(network.wait(seconds=START).values()) == {0}
+    assert same(network, tmp_path, terms)
+
+
+def test_a_site_that_is_gone_for_good_is_left_out(tmp_path: Path, opened: list[Network]) -> None:
+    network = begun(opened, tmp_path, {**TERMS, "rounds": 5, **QUORUM})
+    network.wait_for(HUB, "round 1/", START)
+    network.kill("a")
+    assert set(network.wait(HUB, "b", "c", seconds=START).values()) == {0}
+    assert "a: away" in network.said(HUB)
+    assert "a: not there at the end" in network.said(HUB)
+    assert set(rounds(network)[5]) <= {"b", "c"}
+
+
+def test_a_slow_site_is_not_waited_for(tmp_path: Path, opened: list[Network]) -> None:
+    network = begun(opened, tmp_path, {**TERMS, "rounds": 4, **QUORUM}, a="slow:5", b="slow:0", c="slow:0")
+    assert set(network.wait(seconds=START).values()) == {0}
+    assert set(rounds(network)[4]) == {"b", "c"}
+
+
+def test_a_full_disk_at_a_site_loses_nothing(tmp_path: Path, opened: list[Network]) -> None:
+    terms = {**TERMS, "model": {"name": "transe", "dim": 64}}
+    network = begun(opened, tmp_path, terms, a="full:20000")
+    assert network.wait("a", seconds=START) == {"a": 2}
+    assert "cannot be written" in network.said("a")
+    network.start("a", script=ODD, env={"ODD": "slow:0"})
+    assert set(network.wait(seconds=START).values()) == {0}
+    assert same(network, tmp_path, terms)
+
+
+@pytest.mark.parametrize("odd", ["corrupt", "oversized", "nan"])
+def test_a_forged_answer_over_flare(tmp_path: Path, opened: list[Network], odd: str) -> None:
+    network = lay_out(
+        tmp_path,
+        small_federation(),
+        {**TERMS, "rounds": 3, **QUORUM},
+        {"assembly": START, "timeout": 20.0, "most": 2},
+    )
+    opened.append(network)
+    network.start(HUB, "b", "c")
+    network.start("a", script=ODD, env={"ODD": odd})
+    assert set(network.wait(HUB, "b", "c", seconds=START).values()) == {0}
+    assert set(rounds(network)[2]) == set(rounds(network)[3]) == {"b", "c"}
+
+
+def test_another_version_is_refused_at_both_ends(tmp_path: Path, opened: list[Network]) -> None:
+    network = begun(opened, tmp_path, TERMS, a="version:0.0.1")
+    network.wait_for(HUB, "refused: site 'a' refuses", START)
+    assert network.wait("a", seconds=START) == {"a": 2}
+    assert "install the same version" in network.said("a")
+    assert "install the same version" in network.said(HUB)
+
+
+def test_foreign_and_revoked_certificates_get_nothing(tmp_path: Path, opened: list[Network]) -> None:
+    """A key of another authority does not get through TLS; a revoked one is told why, and a site cannot administer."""
+    graphs = small_federation()
+    network = lay_out(tmp_path, graphs, TERMS, {"assembly": START, "timeout": 90.0})
+    opened.append(network)
+    other = Authority.create(
+        tmp_path / "other", Address("localhost", Authority(tmp_path / "authority").address.port)
+    )
+    key, request = make_request("a", "", tmp_path / "foreign")
+    kit = other.approve(request.read_bytes())
+    shutil.copy(tmp_path / "a.kit", tmp_path / "good.kit")
+    (tmp_path / "a.kit").write_bytes(kit.packed())
+    (tmp_path / "a.toml").write_text((tmp_path / "a.toml").read_text().replace("keys/a.key", str(key)))
+    Authority(tmp_path / "authority").revoke("b")
+    network.start()
+    assert network.wait("b", seconds=START) == {"b": 2}
+    assert "was revoked" in network.said("b")
+    network.wait_for(HUB, "c: here", START)
+    assert "a: here" not in network.said(HUB)
+    assert not (tmp_path / "homes" / "a" / "node.json").exists()
+    assert_cannot_administer(tmp_path, Kit.read(tmp_path / "c.kit"), tmp_path / "keys" / "c.key")
+
+
+def assert_cannot_administer(folder: Path, kit: Kit, key: Path) -> None:
+    """Log in as the administrator with a site's certificate: with its own name, and with the administrator's."""
+    from fedkge.runtimes.engine import Administrator
+    from fedkge.runtimes.flare_files import write_admin
+
+    workspace = folder / "intruder"
+    write_admin(workspace, Authority(folder / "authority"))
+    for name, content in (("client.key", key.read_bytes()), ("client.crt", kit.certificate)):
+        (workspace / "startup" / name).write_bytes(content)
+    intruder = Administrator(workspace)
+    try:
+        with pytest.raises(FedkgeError):
+            intruder.online()
+    finally:
+        intruder.stop()
