@@ -30,7 +30,8 @@ from fedkge.runtimes.network_site import Site
 from fedkge.runtimes.stream import Link
 from network_of_peers import free_ports
 
-HUB = "hub"
+HUB, SECRET = "hub", "sites.secret"
+OWN = {"align": {"secret": SECRET}}
 TERMS: dict[str, Any] = {
     "seed": 3,
     "rounds": 4,
@@ -125,12 +126,15 @@ def lay_out(
     """Keys, kits, graphs and files."""
     write_federation(graphs, folder / "graphs")
     shutil.copytree(kits(tuple(graphs)), folder, dirs_exist_ok=True)
+    (folder / SECRET).write_bytes(bytes(range(32)))
     own = {"sites": list(graphs), "folder": "homes/hub", "authority": "authority"}
     own |= {"timeout": 60.0, "assembly": 90.0, **(hub or {})}
     (folder / "hub.toml").write_text(to_toml({**terms, **own}))
     for name in graphs:
-        file = {"graph": f"graphs/{name}", "folder": f"homes/{name}", "kit": f"{name}.kit"}
-        (folder / f"{name}.toml").write_text(to_toml({**file, "key": f"keys/{name}.key", **(site or {})}))
+        file: dict[str, Any] = {"graph": f"graphs/{name}", "folder": f"homes/{name}", "kit": f"{name}.kit"}
+        (folder / f"{name}.toml").write_text(
+            to_toml({**file, "key": f"keys/{name}.key", **OWN, **(site or {})})
+        )
     return Network(folder, list(graphs))
 
 
@@ -140,7 +144,8 @@ def in_process(folder: Path, graphs: Federation, terms: Mapping[str, Any]) -> di
     from fedkge.runs.folder import RunFolder
     from fedkge.runtimes.run import run
 
-    experiment = Experiment.parse({**terms, "data": {"path": str(folder / "graphs")}})
+    own = {"data": {"path": str(folder / "graphs")}, "align": {"secret": str(folder / SECRET)}}
+    experiment = Experiment.parse({**terms, **own})
     made = RunFolder.create(folder / "in-process", experiment, False)
     run(experiment, made, torch.device("cpu"))
     return {

@@ -36,7 +36,7 @@ def opened() -> Iterator[list[Network]]:
 
 
 def begun(opened: list[Network], folder: Path, terms: dict[str, Any], **odd: str) -> Network:
-    """Everybody is started; `odd` sites have an oddity, and the others take a quarter of a second per round."""
+    """Everybody is started; `odd` sites have an oddity, the others take a quarter of a second per round."""
     network = lay_out(folder, small_federation(), terms, {"assembly": START, "timeout": 90.0})
     opened.append(network)
     network.start(HUB)
@@ -140,7 +140,7 @@ def test_another_version_is_refused_at_both_ends(tmp_path: Path, opened: list[Ne
 
 
 def test_foreign_and_revoked_certificates_get_nothing(tmp_path: Path, opened: list[Network]) -> None:
-    """A key of another authority does not get through TLS; a revoked one is told why, and a site cannot administer."""
+    """A key of another authority does not get through TLS, a revoked one is told why."""
     graphs = small_federation()
     network = lay_out(tmp_path, graphs, TERMS, {"assembly": START, "timeout": 90.0})
     opened.append(network)
@@ -163,7 +163,7 @@ def test_foreign_and_revoked_certificates_get_nothing(tmp_path: Path, opened: li
 
 
 def assert_cannot_administer(folder: Path, kit: Kit, key: Path) -> None:
-    """Log in as the administrator with a site's certificate: with its own name, and with the administrator's."""
+    """A site's certificate does not log in as the administrator."""
     from fedkge.runtimes.engine import Administrator
     from fedkge.runtimes.flare_files import write_admin
 

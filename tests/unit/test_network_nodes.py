@@ -138,6 +138,24 @@ def test_a_version_that_does_not_match_is_refused(tmp_path: Path, monkeypatch: p
         played(network)
 
 
+def test_a_hub_that_asks_for_more_than_a_site_accepts_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = lay_out(tmp_path, small_federation(), TERMS, site={"accept": {"rounds": 2}})
+    Wire(monkeypatch)
+    with pytest.raises(FedkgeError, match=r"a declines: rounds: 4, the site accepts at most 2"):
+        played(network)
+
+
+def test_names_are_not_announced_unless_the_hub_allows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = lay_out(tmp_path, small_federation(), TERMS, {"assembly": 5.0}, {"align": {}})
+    Wire(monkeypatch)
+    with pytest.raises(FedkgeError, match="was refused"):
+        played(network)
+
+
 def test_a_revoked_site_is_cut_off_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graphs = small_federation()
     terms = {**TERMS, "rounds": 3, "participation": {"quorum": 0.6}}

@@ -10,6 +10,7 @@ from fedkge.config import build, read_toml
 from fedkge.errors import ConfigError
 from fedkge.graphs.graph import Graph
 from fedkge.methods import Member, Method
+from fedkge.nodes.accept import Accept
 from fedkge.nodes.identity import Identity
 from fedkge.nodes.terms import Terms
 from fedkge.privacy import Privacy
@@ -28,6 +29,7 @@ class HubFile(Terms):
     timeout: float = 600.0  #: seconds that a round's answers are waited for
     assembly: float = 86400.0  #: seconds that the hub waits for sites to come, when it is started
     most: int = 4096  #: megabytes of a message; a site that sends more is cut off
+    pseudonyms: bool = True  #: false: sites may announce names
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,6 +64,7 @@ class SiteFile:
     marks: Marks = field(default_factory=Marks)  #: which triples are confidential, as in an experiment
     persons: Persons = field(default_factory=Persons)  #: which entities are persons, as in an experiment
     account: Account = field(default_factory=Account)  #: where the site's own ledger is, as in an experiment
+    accept: Accept = field(default_factory=Accept)  #: what the site lets the hub ask for
 
     def __post_init__(self) -> None:
         _check_above_zero(self, "most")

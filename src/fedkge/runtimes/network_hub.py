@@ -67,7 +67,7 @@ class NetworkHub(Carrier):
         setting = Setting(
             self.run, self.folder.home(HUB), often=True, tell=self.record.hear, clock=self.clock
         )
-        self.node = HubNode(file, file.sites, setting, device=device)
+        self.node = HubNode(file, file.sites, setting, device=device, pseudonyms=file.pseudonyms)
         resumed = self.node.resume()
         self.round, self.start, self.members = self.node.round, None, {}
         self.folder.journal.write("start", environment=environment(device), sites=sorted(file.sites))

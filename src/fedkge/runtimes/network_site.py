@@ -138,9 +138,11 @@ class Site:
         elif link is not self.link or self.node is None:
             return  # of a stream that another one has replaced
         else:
-            self._send(
-                link, [(MESSAGE, said) for kind, content in parcel for said in self._answers(kind, content)]
-            )
+            said = [one for kind, content in parcel for one in self._answers(kind, content)]
+            self._send(link, [(MESSAGE, one) for one in said])
+            if why := self.node.unwilling or self.node.turned_down:
+                time.sleep(LINGER)
+                raise Refused(f"takes no part: {why}")
 
     def _send(self, link: Link, frames: list[Frame]) -> None:
         with suppress(OSError):  # a hub that comes back asks again
@@ -187,7 +189,8 @@ class Site:
         if hub.round and terms.privacy.noisy:
             Ledger(ledger_at(home)).check_begun(home)
         account = account_of(experiment, self.name)
-        pack_site(home, terms, hub.run, self.name, identity, member, None, self.device, account)
+        accept = self.file.accept
+        pack_site(home, terms, hub.run, self.name, identity, member, None, self.device, account, accept)
         node = unpack(home, self._tell)
         assert isinstance(node, SiteNode)
         self.node = node
