@@ -12,6 +12,7 @@ import os
 import runpy
 import sys
 import threading
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -22,7 +23,9 @@ from nvflare.fuel.flare_api.flare_api import new_secure_session
 from fedkge.runtimes.engine import ADMIN, SOCKET, end_tree
 from fedkge.runtimes.stream import Link
 
-WAIT = 5.0  #: seconds that a site's end waits for something to send before it says that there is nothing
+WAIT = 5.0  #: seconds that an end waits for something to give before it says that there is nothing
+PAUSE = 0.2  #: seconds between two questions to an end that has not begun
+TRIES = 20  #: questions, a second apart, until the hub's end takes any
 CALL = 30.0  #: seconds without progress after which a call is given up
 LOGIN = 10.0  #: seconds that an administrator's login may take
 NO_TENSORS = "nvflare.app_opt.pt.decomposers"  #: loads torch, which bytes do not need
@@ -32,65 +35,71 @@ MAINS = {
 }
 
 
-class HubEnd:
-    """The end of a site's stream at the hub, in a process of FLARE's."""
+class End:
+    """One end of a stream, in a process of FLARE's. Each end asks the other for packets, and passes them on.
 
-    def __init__(self) -> None:
-        sys.modules.setdefault(NO_TENSORS, None)  # type: ignore[arg-type]
-
-    @collab.main
-    def run(self) -> None:
-        """Until either end is gone."""
-        (site,) = collab.clients
-        link = Link.to(os.environ[SOCKET])
-        link.send(str(site.name).encode())
-        context = get_call_context()
-
-        def push() -> None:
-            set_call_context(context)
-            with suppress(Exception):  # whatever it is, the stream is over
-                while (packet := link.receive()) is not None:
-                    site(timeout=CALL).push(data=packet)
-            link.close()
-
-        threading.Thread(target=push, daemon=True).start()
-        with suppress(Exception):
-            while True:
-                if packet := site(timeout=WAIT + CALL).pull(wait=WAIT):
-                    link.send(packet)
-                elif link.socket.fileno() < 0:
-                    break
-        link.close()
-
-
-class SiteEnd:
-    """The end of the stream at the site, in a process of FLARE's."""
+    Packets travel in answers, because FLARE formats every large question for a log that nobody reads.
+    """
 
     def __init__(self) -> None:
         sys.modules.setdefault(NO_TENSORS, None)  # type: ignore[arg-type]
         self._link: Link | None = None
 
-    @collab.init
-    def connect(self) -> None:
-        self._link = Link.to(os.environ[SOCKET])
-
     @collab.publish
-    def push(self, data: bytes) -> None:
-        """Take a packet for the site."""
-        assert self._link is not None
-        self._link.send(data)
-
-    @collab.publish
-    def pull(self, wait: float) -> bytes:
-        """Give a packet of the site's; nothing, if there is none in so many seconds."""
-        assert self._link is not None
+    def give(self, wait: float) -> bytes:
+        """The next packet for the other end; nothing, if there is none in so many seconds."""
+        if self._link is None:  # it has not begun yet
+            time.sleep(PAUSE)
+            return b""
         packet = self._link.receive(wait)
         if packet is None:
-            raise ConnectionError("the site is gone")
+            raise ConnectionError("this end is gone")
         return packet
 
+    def take(self, other: Any, link: Link) -> None:
+        """Pass on what the other end gives, until either is gone."""
+        with suppress(Exception):  # whatever it is, the stream is over
+            while True:
+                if packet := other(timeout=WAIT + CALL).give(wait=WAIT):
+                    link.send(packet)
+        link.close()
+
+
+class HubEnd(End):
+    """The end at the hub."""
+
+    @collab.main
+    def run(self) -> None:
+        """FLARE calls it when both ends are ready."""
+        (site,) = collab.clients
+        link = Link.to(os.environ[SOCKET])
+        link.send(str(site.name).encode())
+        self._link = link
+        self.take(site, link)
+
+
+class SiteEnd(End):
+    """The end at the site."""
+
+    @collab.init
+    def start(self) -> None:
+        context, hub = get_call_context(), collab.server
+        self._link = link = Link.to(os.environ[SOCKET])
+
+        def run() -> None:
+            set_call_context(context)
+            for _ in range(TRIES):  # FLARE sets up sites first
+                with suppress(Exception):
+                    if packet := hub(timeout=CALL).give(wait=0.0):
+                        link.send(packet)
+                    break
+                time.sleep(1.0)
+            self.take(hub, link)
+
+        threading.Thread(target=run, daemon=True).start()
+
     @collab.final
-    def disconnect(self) -> None:
+    def stop(self) -> None:
         if self._link is not None:
             self._link.close()
 

@@ -1,0 +1,214 @@
+"""Hub and sites over NVIDIA FLARE on loopback: time that nobody works, random kills, and large messages.
+
+    FEDKGE_DATA=... python benchmarks/network.py idle [--rounds 21]
+    python benchmarks/network.py kills [--kills 20] [--seed 0]
+    python benchmarks/network.py large [--megabytes 1024]
+
+`idle`: FB15k-237-C3, TransE of width 256, three sites. The time of a round less the time in which any site
+trains; training is made short, because only the rest counts. `kills`: sites and hub are killed at random and
+started again; the tables must be those of one process. `large`: one message each way through a stream, with
+the peak memory of every process. Prints a line of JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from fedkge.graphs.datasets import load
+from fedkge.runtimes.authority import Address, Authority, Kit, make_request
+from fedkge.runtimes.engine import Administrator, Engine
+from fedkge.runtimes.flare_files import write_admin, write_job, write_server, write_site
+from fedkge.runtimes.stream import Link, listen
+from network_of_sites import HUB, TERMS, in_process, lay_out
+
+START = 300.0  #: seconds that all have to be there, on a busy machine
+C3: dict[str, Any] = {
+    "model": {"name": "transe", "dim": 256, "margin": 10.0},
+    "method": {"name": "fedep"},
+    "trainer": {"epochs": 1, "batch_size": 4096, "negatives": 1, "lr": 1e-4},
+}
+ODD = Path(__file__).parents[1] / "tests" / "odd_site.py"
+
+
+def idle(folder: Path, rounds: int) -> Mapping[str, Any]:
+    terms = {**C3, "rounds": rounds, "evaluate": {"every": rounds, "patience": 0}}
+    graphs = {f"site-{name}": graph for name, graph in load("fb15k-237-C3").items()}
+    network = lay_out(folder, graphs, terms, {"assembly": START, "timeout": 600.0})
+    network.start()
+    try:
+        network.wait_for(HUB, f"round {rounds}/", 3600.0)
+    finally:
+        network.close()
+    closed = [event["time"] for event in events(folder / "homes" / "hub" / "hub", "round")]
+    trained = {
+        site: {
+            e["round"]: (e["time"] - e["seconds"], e["time"])
+            for e in events(folder / "homes" / site, "trained")
+        }
+        for site in network.sites
+    }
+    spent = []
+    for number in range(2, rounds):  # the first compiles, the last is measured
+        spans = sorted(of[number] for of in trained.values())
+        spent.append(closed[number - 1] - closed[number - 2] - covered(spans))
+    sent = [
+        e for e in read(folder / "homes" / "hub" / "run.jsonl") if e["event"] == "traffic" and e["round"] > 1
+    ]
+    size = statistics.median((e["up_bytes"] + e["down_bytes"]) / 2 / len(network.sites) for e in sent)
+    return {"idle_seconds": statistics.median(spent), "rounds": len(spent), "bytes_per_site_and_way": size}
+
+
+def covered(spans: list[tuple[float, float]]) -> float:
+    """Seconds in any of the intervals."""
+    total, end = 0.0, float("-inf")
+    for begin, stop in spans:
+        total += max(0.0, stop - max(begin, end))
+        end = max(end, stop)
+    return total
+
+
+def kills(folder: Path, count: int, seed: int) -> Mapping[str, Any]:
+    graphs, draw = load("atlas"), random.Random(seed)
+    graphs = {name: graph for name, graph in graphs.items() if name != "mapping"}
+    terms = {**TERMS, "rounds": 2 * count + 2, "evaluate": {"every": 2, "patience": 0}}
+    network = lay_out(folder, graphs, terms, {"assembly": START, "timeout": START})
+    network.start()
+    began, victims = time.monotonic(), []
+    try:
+        network.wait_for(HUB, "round 1/", START)
+        for number in range(count):
+            victim = draw.choice([HUB, *network.sites])
+            victims.append(victim)
+            time.sleep(draw.uniform(0.0, 2.0))
+            network.kill(victim)
+            network.start(victim)
+            network.wait_for(HUB, f"round {2 * number + 3}/", START)
+        network.wait(seconds=START)
+    finally:
+        network.close()
+    expected = in_process(folder, graphs, terms)
+    equal = {site: network.tables(site) == expected[site] for site in graphs}
+    return {"kills": victims, "seconds": time.monotonic() - began, "tables_equal": equal}
+
+
+def large(folder: Path, megabytes: int) -> Mapping[str, Any]:
+    """A message of so many megabytes each way, and the largest that every process became meanwhile."""
+    port = 0
+    import socket
+
+    with socket.socket() as own:
+        own.bind(("localhost", 0))
+        port = own.getsockname()[1]
+    authority = Authority.create(folder / "authority", Address("localhost", port))
+    key, request = make_request("site", "", folder / "keys")
+    kit: Kit = authority.approve(request.read_bytes())
+    write_server(folder / "server", authority, 1)
+    write_admin(folder / "admin", authority)
+    write_site(folder / "client", kit, key.read_bytes())
+    hub, site = listen(folder / "h"), listen(folder / "s")
+    engines = [
+        Engine("server", folder / "server", HUB, folder / "h"),
+        Engine("client", folder / "client", "site", folder / "s"),
+    ]
+    admin = Administrator(folder / "admin")
+    try:
+        for engine in engines:
+            engine.start()
+        while not (engines[0].listens(port) and "site" in _online(admin)):
+            time.sleep(1.0)
+        admin.submit(write_job(folder / "admin" / "transfer", "site"))
+        here, there = Link(hub.accept()[0]), Link(site.accept()[0])
+        here.receive()
+        peaks: dict[str, int] = {}
+        threading.Thread(target=_watch, args=(peaks,), daemon=True).start()
+        content, found = bytes(megabytes << 20), {}
+        for name, source, to in (("down", here, there), ("up", there, here)):
+            began = time.monotonic()
+            sender = threading.Thread(target=source.send_parcel, args=([(b"M", content)],), daemon=True)
+            sender.start()
+            parcel = to.receive_parcel(1 << 40)
+            assert parcel is not None
+            assert len(parcel[0][1]) == len(content)
+            del parcel
+            found[f"{name}_seconds"] = time.monotonic() - began
+    finally:
+        admin.stop()
+        for engine in engines:
+            engine.stop()
+    return {"megabytes": megabytes, **found, "peak_megabytes": {k: v >> 20 for k, v in peaks.items()}}
+
+
+def _online(admin: Administrator) -> Mapping[str, float]:
+    try:
+        return admin.online()
+    except Exception:
+        return {}
+
+
+def _watch(peaks: dict[str, int]) -> None:
+    """The largest resident size of this process and of all that it started, by what they are."""
+    while True:
+        for one in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+            try:
+                words = " ".join(one.cmdline())
+                kinds = {
+                    "runner_process": "hub's end",
+                    "worker_process": "site's end",
+                    "server": "FLARE's server",
+                }
+                name = next((kind for word, kind in kinds.items() if word in words), None)
+                name = name or (
+                    "FLARE's client"
+                    if "client" in words
+                    else "both parties"
+                    if one.pid == psutil.Process().pid
+                    else "admin"
+                )
+                peaks[name] = max(peaks.get(name, 0), one.memory_info().rss)
+            except psutil.Error:
+                continue
+        time.sleep(0.1)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def events(home: Path, kind: str) -> list[dict[str, Any]]:
+    return [event for event in read(home / "journal.jsonl") if event["event"] == kind]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", choices=["idle", "kills", "large"])
+    parser.add_argument("--rounds", type=int, default=22)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--megabytes", type=int, default=1024)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="fedkge-network-") as place:
+        folder = Path(place)
+        found = {
+            "idle": lambda: idle(folder, given.rounds),
+            "kills": lambda: kills(folder, given.kills, given.seed),
+            "large": lambda: large(folder, given.megabytes),
+        }[given.what]()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
