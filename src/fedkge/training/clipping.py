@@ -82,18 +82,27 @@ class Caught(Gradient):
         """Add every triple's gradient times its factor [b] to the real one; nothing where that is 0."""
         none = (factors == 0)[:, None]
         whole = not none.is_cuda and not none.any()  # a GPU is not waited for
+        rest: Contribution | None = None  # scores wait for rows, to be added with them
         for part in self._parts:
             if self._compared(part):
-                scaled = replace(part, d_scores=rounding.directed(part) * factors[:, None])
+                slopes = rounding.directed(part) * factors[:, None]
+                scaled = replace(part, d_scores=slopes)
                 if not whole:
                     query = part.query.masked_fill(none, 0.0)
-                    scaled = replace(scaled, query=query, d_scores=scaled.d_scores.masked_fill_(none, 0.0))
-                self.real.add(scaled)
+                    scaled = replace(part, query=query, d_scores=slopes.masked_fill_(none, 0.0))
+                if rest is not None:
+                    self.real.add(rest)
+                rest = scaled
             else:
                 k = self._per_triple(part)
                 each, gone = (x if k == 1 else x.repeat_interleave(k, 0) for x in (factors[:, None], none))
                 values = part.values * each
-                self.real.add(replace(part, values=values if whole else values.masked_fill_(gone, 0.0)))
+                values = values if whole else values.masked_fill_(gone, 0.0)
+                rest = replace(part if rest is None else rest, ids=part.ids, values=values)
+                self.real.add(rest)
+                rest = None
+        if rest is not None:
+            self.real.add(rest)
 
     def _compared(self, part: Contribution) -> bool:
         """Whether a part has scores, or else rows: a backward pass adds them apart."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 
 from fedkge.kernels.cipher import GROUP
-from fedkge.kernels.cpu.compile import elementwise, written
+from fedkge.kernels.cpu.compile import written
 from fedkge.kernels.cpu.vectors import BYTES, I32, I64, Vectors, vectorised
 from fedkge.randomness import DOUBLE_ROUNDS, QUARTERS, SIGMA, TURNS
 
@@ -69,12 +68,12 @@ def blocks(key, counters, out):
     _vectorised(np.float32(0), where)
 
 
-@elementwise()
+@written()
 def keystream(key, stream, out):  # [8], 1, [n]
-    """The flat stream of `kernels.cipher`."""
+    """The flat stream of `kernels.cipher`, on one thread: samples are drawn while other threads work."""
     n = out.shape[0]
-    for group in numba.prange((n + GROUP - 1) // GROUP):
-        counters, words = np.zeros((4, 16), np.uint32), np.empty(GROUP, np.uint32)
+    counters, words = np.zeros((4, 16), np.uint32), np.empty(GROUP, np.uint32)
+    for group in range((n + GROUP - 1) // GROUP):
         for k in range(16):
             counters[0, k], counters[3, k] = 16 * group + k, stream
         blocks(key, counters, words)
