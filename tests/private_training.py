@@ -55,6 +55,8 @@ def private(
     secret: bytes = b"s" * 32,
     cadence: Cadence | None = None,
     ledger: Path | None = None,
+    owner: np.ndarray | None = None,
+    persons: int = 0,
     **options: Any,
 ) -> PrivateTraining:
     tables = first_tables(model or MODELS["transe"](dim=8), graph)
@@ -66,6 +68,8 @@ def private(
         cadence or Cadence.of(trainer, privacy, int(marks.sum())),
         Secret(secret),
         spending,
+        owner,
+        persons,
     )
     return PrivateTraining(trainer, tables, ("site", graph), 0, protection, **options)
 

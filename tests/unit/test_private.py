@@ -504,3 +504,65 @@ def test_a_canary_is_hidden_in_a_thousand_trainings() -> None:
     bound = touched_bound(PAPER, noise, runs, epochs)
     assert math.isfinite(bound)
     assert bound > epsilon
+
+
+# Persons
+
+
+BY_PERSON = Privacy("strict", "entity", noise=1.0, delta=1e-5, accountant="rdp", per_person=4)
+
+
+def by_person(owner: np.ndarray, persons: int, trainer: Trainer, model: str = "transe") -> PrivateTraining:
+    """Training on GRAPH, of which MARKS belong to persons by `owner` [of the marked]."""
+    whole = np.full(len(GRAPH.train), -1)
+    whole[MARKS] = owner
+    cadence = Cadence.of(trainer, BY_PERSON, persons)
+    made = MODELS[model](dim=8)
+    return private(
+        trainer, GRAPH, MARKS, BY_PERSON, model=made, cadence=cadence, owner=whole, persons=persons
+    )
+
+
+@pytest.mark.parametrize("chunk", [1, 5])
+def test_persons_of_one_triple_each_are_triples(chunk: int) -> None:
+    trainer = replace(TRAINER, chunk=chunk, optimizer="sgd")
+    persons = int(MARKS.sum())
+    people, triples = by_person(np.arange(persons), persons, trainer), private(trainer, GRAPH, MARKS)
+    others = by_person(np.arange(persons) // 4, persons, trainer)
+    for training in (people, triples, others):
+        training.run(0, 2)
+    for axis in Axis:  # the bounds count in what rounding can do to four triples
+        near = {"rtol": 1e-3, "atol": 1e-4}
+        assert torch.allclose(people.tables.table(axis), triples.tables.table(axis), **near)
+        assert not torch.allclose(others.tables.table(axis), triples.tables.table(axis), **near)
+
+
+@pytest.mark.parametrize("chunk", [1, 5])
+@pytest.mark.parametrize("name", ["transe", "rotate", "distmult", "transr"])
+def test_one_person_moves_the_sum_by_at_most_the_clipping_norm(name: str, chunk: int) -> None:
+    """Also where the person's triples meet in rows, and in a step with noise: the same in both."""
+    trainer = Trainer(batch_size=6, negatives=6, chunk=chunk, lr=1.0, optimizer="sgd", sides="tail")
+    count = int(MARKS.sum())
+    owner = np.arange(count) // 4
+    training = by_person(owner, int(owner.max()) + 1, trainer, name)
+    before = {axis: table.clone() for axis, table in zip(Axis, _stretched(training), strict=True)}
+
+    def summed(left_out: int | None) -> torch.Tensor:
+        for axis, rows in before.items():
+            training.tables.table(axis).copy_(rows)
+        drawn = training.units.drawn(np.array([u for u in range(6) if u != left_out]))
+        # a place keeps its chunk, and so its negatives, whoever else is there
+        training._take_closed(7, drawn, Side.TAIL, False)
+        return torch.cat([(before[axis] - training.tables.table(axis)).flatten() for axis in Axis])
+
+    expected = training.protection.cadence.expected
+    whole = summed(None)
+    for person in range(6):
+        gap = float((whole - summed(person)).norm()) * expected
+        assert 0.05 < gap <= 1.0 + 1e-3, "clip is 1; rows are rounded"
+
+
+def _stretched(training: PrivateTraining) -> list[torch.Tensor]:
+    for axis in Axis:
+        training.tables.table(axis).mul_(3)  # so that norms are large
+    return [training.tables.table(axis) for axis in Axis]

@@ -53,6 +53,13 @@ class Caught(Gradient):
     def empty(self) -> bool:
         return not self._parts
 
+    @property
+    def width(self) -> int:
+        """How many rows each triple adds to, at most."""
+        return sum(
+            part.index.shape[1] if self._compared(part) else self._per_triple(part) for part in self._parts
+        )
+
     def add_shared(
         self,
         kind: Similarity,
@@ -66,17 +73,37 @@ class Caught(Gradient):
         """As `Gradient`, but triple by triple: a row's gradient would add up what its chunk gives it."""
         return self.add_pairs(pairs(kind, query, shared.index(), scores, d_scores * each[:, None]))
 
-    def terms(self) -> tuple[Tensor, Tensor]:
-        """The rows [b, k] that each triple adds to, and the lengths [b, k] of what it adds, from above."""
-        rows, lengths = [], []
+    def terms(self, meeting: bool) -> tuple[Tensor, ...]:
+        """The rows [b, k] that each triple adds to, and the lengths [b, k] of what it adds, from above.
+
+        `meeting`: triples of one unit meet in anchors, relations and true answers. What they add there comes
+        apart, as rows [b, m] and vectors [b, m, w].
+        """
+        rows, lengths, ids, vectors = [], [], [], []
         for part in self._parts:
-            if compared := self._compared(part):
-                rows.append(part.index)
-                lengths.append(rounding.directed(part).abs() * rounding.reach(part))
-            if (k := self._per_triple(part)) or not compared:
+            if self._compared(part):
+                first = int(meeting)
+                rows.append(part.index[:, first:])
+                lengths.append(rounding.directed(part)[:, first:].abs() * rounding.reach(part))
+                if meeting:
+                    ids.append(part.index[:, 0])
+                    vectors.append(self._true(part))
+            elif (k := self._per_triple(part)) == 1 and meeting:
+                ids.append(part.ids)
+                vectors.append(part.values)
+            else:
                 rows.append(part.ids.view(self.size, k))
                 lengths.append(rounding.length(part.values).view(self.size, k))
-        return torch.cat(rows, 1), torch.cat(lengths, 1)
+        some = (torch.stack(ids, 1), torch.stack(vectors, 1)) if ids else ()
+        none = self._parts[0].ids.new_empty(self.size, 0), self.table.new_empty(self.size, 0)
+        return torch.cat([none[0], *rows], 1), torch.cat([none[1], *lengths], 1), *some
+
+    def _true(self, part: Contribution) -> Tensor:
+        """What the true answers get [b, w]: similarities are symmetric, so answers can stand for queries."""
+        own = torch.arange(self.size, device=part.index.device)[:, None]
+        slopes, answers = rounding.directed(part)[:, :1].contiguous(), self.table[part.index[:, 0]]
+        arguments = (answers, part.query.contiguous(), own, part.scores[:, :1].contiguous(), slopes)
+        return backend(self.table.device).backward_query(part.kind, *arguments)
 
     def release_(self, factors: Tensor) -> None:
         """Add every triple's gradient times its factor [b] to the real one; nothing where that is 0."""
@@ -127,21 +154,29 @@ class PerTriple:
 
     def __init__(self, pieces: Sequence[Mapping[int, Caught]], losses: Tensor) -> None:
         self.pieces, self.losses = pieces, losses
-        self._found: dict[int, tuple[Tensor, Tensor]] = {}
+        self._sizes = [next(iter(piece.values())).size for piece in pieces]
 
-    @property
-    def _terms(self) -> Mapping[int, tuple[Tensor, Tensor]]:
-        """By table: rows [b, k], and the lengths of what is added to them."""
-        if not self._found:
-            for number in self.pieces[0]:
-                rows, lengths = zip(*(piece[number].terms() for piece in self.pieces), strict=True)
-                self._found[number] = torch.cat(rows), torch.cat(lengths)
-        return self._found
+    def _terms(self, unit: Tensor | None = None) -> dict[int, tuple[Tensor, Tensor]]:
+        """By table: rows [b, k], and the lengths [b, k] of what is added to them.
+
+        Where triples make units [b], vectors that meet are summed: the length of the sum stands for them.
+        """
+        found = {}
+        for number, one in self.pieces[0].items():
+            own = zip(*(piece[number].terms(unit is not None) for piece in self.pieces), strict=True)
+            rows, lengths, *meeting = (torch.cat(tensors) for tensors in own)
+            if unit is not None and meeting:
+                ids, vectors = meeting
+                each = unit.repeat_interleave(ids.shape[1])
+                met = _merged(ids.flatten(), vectors.flatten(0, 1), each, len(one.table))
+                rows, lengths = torch.cat((rows, ids), 1), torch.cat((lengths, met.view_as(ids)), 1)
+            found[number] = rows, lengths
+        return found
 
     def squares(self, units: Grouping) -> Tensor:
         """Upper bounds of the squared norms of each unit's gradient of each table, [tables, units]."""
         found = []
-        for number, (rows, lengths) in self._terms.items():
+        for number, (rows, lengths) in self._terms(units.unit).items():
             table = self.pieces[0][number].table
             error = 1 + 2 * rounding.relative(table, rows.shape[1] * units.most)
             found.append(backend(table.device).squares(rows, lengths * error, units.order, units.starts))
@@ -149,24 +184,32 @@ class PerTriple:
 
     def numbers(self, units: Grouping) -> int:
         """How many numbers of all tables a unit can add to."""
-        every = (
-            (self.pieces[0][n].table, rows.shape[1] * units.most) for n, (rows, _) in self._terms.items()
-        )
-        return sum(min(terms, len(table)) * table.shape[1] for table, terms in every)
+        every = ((one.table, one.width * units.most) for one in self.pieces[0].values())
+        return sum(min(rows, len(table)) * table.shape[1] for table, rows in every)
 
     def touched(self, gradient: Gradient) -> Tensor:
         """Which rows of one table the batch moves, bool [rows]."""
         found = torch.zeros(len(gradient.table), dtype=torch.bool, device=gradient.table.device)
-        if id(gradient) in self._terms:
-            found[self._terms[id(gradient)][0].flatten()] = True
+        terms = self._terms()
+        if id(gradient) in terms:
+            found[terms[id(gradient)][0].flatten()] = True
         return found
 
     def release_(self, factors: Tensor) -> None:
         """Add the gradients, each times its factor [b], to the tables'."""
-        sizes = [next(iter(piece.values())).size for piece in self.pieces]
-        for piece, own in zip(self.pieces, factors.split(sizes), strict=True):
+        for piece, own in zip(self.pieces, factors.split(self._sizes), strict=True):
             for caught in piece.values():
                 caught.release_(own)
+
+
+def _merged(ids: Tensor, values: Tensor, unit: Tensor, height: int) -> Tensor:
+    """Of a unit's vectors [n, w] for one row the length of their sum, at the first, and rounding [n]."""
+    key, order = (unit * height + ids).sort(stable=True)
+    first = torch.cat((torch.ones_like(key[:1], dtype=torch.bool), key[1:] != key[:-1]))
+    group = first.cumsum(0) - 1
+    sums = rounding.length(torch.zeros_like(values).index_add_(0, group, values[order]))
+    error = 2 * rounding.relative(values, len(values)) * rounding.length(values)
+    return error.index_add(0, order, torch.where(first, sums[group], 0.0))
 
 
 def differentiated(tables: Tables, objective: Objective, batch: Batch) -> PerTriple:
