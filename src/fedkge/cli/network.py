@@ -24,7 +24,7 @@ def hub(
         from fedkge.runtimes.network_hub import NetworkHub
 
         read = HubFile.read(file)
-        with progress(read.folder.name) as watch, interruptible(read.folder):
+        with progress(read.folder.name) as watch, interruptible(read.folder, "goes on"):
             running = NetworkHub(read, device_named(device), watch, say=_say)
             _say(f"hub: run {running.run}, waits for {', '.join(sorted(read.sites))}")
             running.play()

@@ -61,14 +61,14 @@ def train(
 
 
 @contextmanager
-def interruptible(folder: Path) -> Iterator[None]:
+def interruptible(folder: Path, again: str = "with --resume goes on") -> Iterator[None]:
     """A signal ends the command, and says how to go on."""
     from fedkge.runtimes.loop import Interrupted
 
     try:
         yield
     except (KeyboardInterrupt, Interrupted) as signal:
-        print(f"interrupted: {folder}: the same command with --resume goes on", file=sys.stderr)
+        print(f"interrupted: {folder}: the same command {again}", file=sys.stderr)
         raise typer.Exit(143 if str(signal) == "SIGTERM" else 130) from None
 
 
