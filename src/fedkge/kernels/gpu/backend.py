@@ -14,6 +14,7 @@ from fedkge.kernels.gpu import (
     composing,
     contrasting,
     dealing,
+    filtering,
     grouping,
     losses,
     noise,
@@ -34,7 +35,7 @@ uniform = sampling.uniform
 squares, clip_factors, keystream = norms.squares, norms.clip_factors, cipher.keystream
 order_keys = sampling.order_keys
 negatives_ = sampling.negatives_
-left_out, deal = sharing.left_out, dealing.deal
+left_out, deal = filtering.left_out, dealing.deal
 
 
 def _in(tensor: Tensor) -> Tensor:
@@ -113,13 +114,16 @@ def _all_in(shared: Shared) -> Shared:
 
 
 def shared_scores(kind: Similarity, query: Tensor, table: Tensor, shared: Shared) -> tuple[Tensor, Laid]:
-    return sharing.scores(kind, _in(query), _in(table), _all_in(shared), None)[1], ()
+    _, scores, _, layout = sharing.scores(kind, _in(query), _in(table), _all_in(shared), None)
+    return scores, (layout,)
 
 
 def contrast_shared(
     kind: Similarity, query: Tensor, table: Tensor, shared: Shared, margin: float, temperature: float
 ) -> tuple[Tensor, Tensor, Tensor, Laid]:
-    return *sharing.scores(kind, _in(query), _in(table), _all_in(shared), (margin, temperature)), ()
+    rows = (_in(query), _in(table), _all_in(shared))
+    *found, layout = sharing.scores(kind, *rows, (margin, temperature))
+    return *found, (layout,)
 
 
 def shared_gradients(
@@ -133,7 +137,7 @@ def shared_gradients(
     each: Tensor,
 ) -> tuple[Tensor, Tensor]:
     factors = (_in(scores), _in(d_scores), _in(each))
-    return pulling.gradients(kind, _in(query), _in(table), _all_in(shared), *factors)
+    return pulling.gradients(kind, _in(query), _in(table), _all_in(shared), *laid, *factors)
 
 
 def compose(entities: Tensor, made: Composed) -> Tensor:

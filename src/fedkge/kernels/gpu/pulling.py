@@ -1,10 +1,12 @@
 """Gradients of shared negatives and their queries on the GPU, without atomics: a program owns what it sums.
 
 Similarities are symmetric, so that one kernel serves both: a tile of rows in registers, past which all rows
-that they were compared with are led, one by one. Products go through `tl.dot`.
+that they were compared with are led, one by one. Products may go through tensor cores instead.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 import triton
@@ -13,12 +15,12 @@ from torch import Tensor
 
 from fedkge.kernels.base import Shared, Similarity
 from fedkge.kernels.gpu.launch import launch
-from fedkge.kernels.gpu.sharing import products, tile_of
-from fedkge.kernels.gpu.similarity import DOT, L2, MODULUS, pull, pull_complex
+from fedkge.kernels.gpu.laying import ROWS, Layout
+from fedkge.kernels.gpu.sharing import products
+from fedkge.kernels.gpu.similarity import DOT, L1, L2, MODULUS, TINY, pull, pull_complex
 
-#: rows and coordinates in a tile, and warps
-PULL = dict.fromkeys(Similarity, (16, 64, 8)) | {Similarity.MODULUS: (16, 64, 4)}
-PRODUCT = (64, 64, 4)  #: the same for products
+UNROLL = 4  #: rows that are loaded before they are used
+PRODUCT = (64, 64, 4)  #: rows and coordinates in a tile of products, and warps
 STEP = 32  #: rows that a product takes at a time
 
 
@@ -34,21 +36,87 @@ def _slope(score, g, KIND: tl.constexpr):
 
 
 @triton.jit
-def _slopes(by_query, by_negative, scores, d_scores, each, b, n, KIND: tl.constexpr, BLOCK: tl.constexpr):
-    """The negatives' slopes in both orders, [b, n] and [n, b], times each [b]."""
-    i = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))[:, None].to(tl.int64)
+def _slopes(
+    by_query,  # [front, there], written
+    by_negative,  # [there, front], written
+    scores,
+    d_scores,
+    each,
+    starts,
+    front,
+    slots,
+    there,
+    n,
+    KIND: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The negatives' slopes times each [b], in both orders; 0 where there is no query or no negative."""
+    r = (tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))[:, None]
     j = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]
-    there = (i < b) & (j < n)
-    at = i * (n + 1) + 1 + j
-    score = tl.load(scores + at, mask=there, other=0.0)
-    g = tl.load(d_scores + at, mask=there, other=0.0) * tl.load(each + i, mask=i < b, other=0.0)
+    asks = r < front
+    chunk = tl.where(asks, r // slots, 0)
+    i = tl.load(starts + chunk) + r % slots
+    mine = asks & (i < tl.load(starts + chunk + 1))
+    at, drawn = i * (n + 1) + 1 + j, mine & (j < n)
+    score = tl.load(scores + at, mask=drawn, other=0.0)
+    g = tl.load(d_scores + at, mask=drawn, other=0.0) * tl.load(each + i, mask=mine, other=0.0)
     g = _slope(score, g, KIND)
-    tl.store(by_query + i * n + j, g, mask=there)
-    tl.store(by_negative + j.to(tl.int64) * b + i, g, mask=there)
+    inside = asks & (j < there)
+    tl.store(by_query + r.to(tl.int64) * there + j, g, mask=inside)
+    tl.store(by_negative + j.to(tl.int64) * front + r, g, mask=inside)
 
 
 @triton.jit
-def _load(base, at, mask, KIND: tl.constexpr, SPAN: tl.constexpr):
+def _turned(weight, by):
+    """The weight, its sign turned where `by` is negative."""
+    if weight.dtype == tl.float32:
+        sign = by.to(tl.int32, bitcast=True) & -0x80000000
+        return (weight.to(tl.int32, bitcast=True) ^ sign).to(tl.float32, bitcast=True)
+    else:
+        return tl.where(by < 0, -weight, weight)
+
+
+@triton.jit
+def _led_past(
+    x,  # [ROWS, COLUMNS] in registers
+    y,
+    others,  # rows that they are compared with
+    weights,  # [ROWS, 1] of the first of them
+    count,  # of others
+    stride,  # of weights
+    d,
+    KIND: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SPAN: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    UNROLL: tl.constexpr,
+):
+    """The sum of weight * d similarity / d row over others, real and imaginary."""
+    sum_x = tl.zeros((ROWS, COLUMNS), others.dtype.element_ty)
+    sum_y = tl.zeros((ROWS, COLUMNS), others.dtype.element_ty)
+    for start in range(0, count, UNROLL):
+        for u in tl.static_range(UNROLL):
+            weight = tl.load(weights + (start + u) * stride)
+            at = others + (start + u) * WIDTH + d
+            other_x = tl.load(at)
+            if KIND == DOT:
+                sum_x += weight * other_x
+            elif KIND == L1:
+                sum_x += _turned(weight, other_x - x)
+            elif KIND == L2:
+                sum_x += weight * (x - other_x)
+            else:
+                dx, dy = other_x - x, tl.load(at + SPAN) - y
+                step = weight * tl.rsqrt(dx * dx + (dy * dy + TINY))
+                sum_x += step * dx
+                sum_y += step * dy
+    return sum_x, sum_y
+
+
+@triton.jit
+def _both(base, at, mask, KIND: tl.constexpr, SPAN: tl.constexpr):
+    """Real and imaginary part."""
     x = tl.load(base + at, mask=mask, other=0.0)
     if KIND == MODULUS:
         return x, tl.load(base + at + SPAN, mask=mask, other=0.0)
@@ -57,107 +125,42 @@ def _load(base, at, mask, KIND: tl.constexpr, SPAN: tl.constexpr):
 
 
 @triton.jit
-def _step(x, y, other_x, other_y, weight, KIND: tl.constexpr):
-    """weight * d similarity / d row, real and imaginary."""
-    if KIND == MODULUS:
-        return pull_complex(x, y, other_x, other_y, weight)
-    else:
-        step = pull(x, other_x, weight, KIND)
-        return step, step
-
-
-@triton.jit
-def _pull_queries(
-    tile,  # of queries, in all chunks
+def _true(
+    i,
+    mine,
+    d,
+    live,
     d_query,
     d_true,
+    sum_x,
+    sum_y,
     query,
     table,
     true,
-    negatives,
-    starts,
-    by_negative,
     scores,
     d_scores,
     each,
-    tiles,
-    b,
     n,
     KIND: tl.constexpr,
     WIDTH: tl.constexpr,
     SPAN: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    UNROLL: tl.constexpr,
 ):
-    chunk, first, end = tile_of(tile, starts, tiles, ROWS)
-    if first < end:
-        i = (first + tl.arange(0, ROWS))[:, None]
-        d = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS))[None, :]
-        live, mine = d < SPAN, i < end
-        x, y = _load(query, i * WIDTH + d, live & mine, KIND, SPAN)
-        sum_x = tl.zeros((ROWS, COLUMNS), table.dtype.element_ty)
-        sum_y = tl.zeros((ROWS, COLUMNS), table.dtype.element_ty)
-        wide = chunk * 0 + b  # in 64 bits
-        for start in range(0, n, UNROLL):
-            for u in tl.static_range(UNROLL):
-                j = start + u
-                row = tl.load(negatives + chunk * n + j)
-                e_x, e_y = _load(table, row * WIDTH + d, live, KIND, SPAN)
-                weight = tl.load(by_negative + j * wide + i, mask=mine, other=0.0)
-                step_x, step_y = _step(x, y, e_x, e_y, weight, KIND)
-                sum_x += step_x
-                if KIND == MODULUS:
-                    sum_y += step_y
-        e_x, e_y = _load(table, tl.load(true + i, mask=mine, other=0) * WIDTH + d, live & mine, KIND, SPAN)
-        own = i * (n + 1)
-        weight = tl.load(d_scores + own, mask=mine, other=0.0) * tl.load(each + i, mask=mine, other=0.0)
-        weight = _slope(tl.load(scores + own, mask=mine, other=0.0), weight, KIND)
-        step_x, step_y = _step(x, y, e_x, e_y, weight, KIND)
-        at = i * WIDTH + d
-        tl.store(d_query + at, sum_x + step_x, mask=live & mine)
-        tl.store(d_true + at, weight * x if KIND == DOT else -step_x, mask=live & mine)
-        if KIND == MODULUS:
-            tl.store(d_query + at + SPAN, sum_y + step_y, mask=live & mine)
-            tl.store(d_true + at + SPAN, -step_y, mask=live & mine)
-
-
-@triton.jit
-def _pull_negatives(
-    tile,  # of negatives, in all chunks
-    values,
-    query,
-    table,
-    negatives,
-    starts,
-    by_query,
-    tiles,
-    n,
-    KIND: tl.constexpr,
-    WIDTH: tl.constexpr,
-    SPAN: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-):
-    chunk = (tile // tiles).to(tl.int64)
-    j = (tile % tiles * ROWS + tl.arange(0, ROWS))[:, None]
-    d = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS))[None, :]
-    live, mine = d < SPAN, j < n
-    row = tl.load(negatives + chunk * n + j, mask=mine, other=0)
-    x, y = _load(table, row * WIDTH + d, live & mine, KIND, SPAN)
-    sum_x = tl.zeros((ROWS, COLUMNS), table.dtype.element_ty)
-    sum_y = tl.zeros((ROWS, COLUMNS), table.dtype.element_ty)
-    for i in range(tl.load(starts + chunk), tl.load(starts + chunk + 1)):
-        q_x, q_y = _load(query, i * WIDTH + d, live, KIND, SPAN)
-        weight = tl.load(by_query + i * n + j, mask=mine, other=0.0)
-        step_x, step_y = _step(x, y, q_x, q_y, weight, KIND)
-        sum_x += step_x
-        if KIND == MODULUS:
-            sum_y += step_y
-    at = (chunk * n + j) * WIDTH + d
-    tl.store(values + at, sum_x, mask=live & mine)
+    """Add what true candidates give to the gradients of queries; write these and those of the candidates."""
+    there = live & mine
+    x, y = _both(query, i * WIDTH + d, there, KIND, SPAN)
+    e_x, e_y = _both(table, tl.load(true + i, mask=mine, other=0) * WIDTH + d, there, KIND, SPAN)
+    own = i * (n + 1)
+    weight = tl.load(d_scores + own, mask=mine, other=0.0) * tl.load(each + i, mask=mine, other=0.0)
+    weight = _slope(tl.load(scores + own, mask=mine, other=0.0), weight, KIND)
+    at = i * WIDTH + d
     if KIND == MODULUS:
-        tl.store(values + at + SPAN, sum_y, mask=live & mine)
+        step_x, step_y = pull_complex(x, y, e_x, e_y, weight)
+        tl.store(d_query + at + SPAN, sum_y + step_y, mask=there)
+        tl.store(d_true + at + SPAN, -step_y, mask=there)
+    else:
+        step_x = pull(x, e_x, weight, KIND)
+    tl.store(d_query + at, sum_x + step_x, mask=there)
+    tl.store(d_true + at, weight * x if KIND == DOT else -step_x, mask=there)
 
 
 @triton.jit
@@ -165,112 +168,123 @@ def _pull(
     d_query,  # [b, WIDTH], written
     d_true,  # [b, WIDTH], written
     values,  # [c n, WIDTH], written
+    rows,  # [places, halves * PADDED]
     query,
     table,
     true,
-    negatives,
     starts,
-    by_query,  # [b, n]
-    by_negative,  # [n, b]
+    by_query,  # [front, there]
+    by_negative,  # [there, front]
     scores,
     d_scores,
     each,
-    queries,  # tiles of them, in all chunks
-    tiles,  # of a chunk's queries
-    others,  # and of its negatives
-    b,
+    front,
+    slots,
+    there,
     n,
     KIND: tl.constexpr,
     WIDTH: tl.constexpr,
     SPAN: tl.constexpr,
+    PADDED: tl.constexpr,  # coordinates
+    LONG: tl.constexpr,  # numbers in a padded row
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     UNROLL: tl.constexpr,
 ):
-    """Both at once, as either alone leaves the device half idle."""
-    tile = tl.program_id(0)
-    if tile < queries:
-        _pull_queries(
-            tile, d_query, d_true, query, table, true, negatives, starts, by_negative, scores, d_scores, each,
-            tiles, b, n, KIND, WIDTH, SPAN, ROWS, COLUMNS, UNROLL,
+    """First all queries' tiles, then all negatives': at once, as either leaves the device half idle."""
+    tile = tl.program_id(0) * ROWS
+    place = tile.to(tl.int64)
+    d = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS))[None, :]
+    k = tl.arange(0, ROWS)[:, None]
+    x = tl.load(rows + (place + k) * LONG + d)
+    y = x
+    if KIND == MODULUS:
+        y = tl.load(rows + (place + k) * LONG + PADDED + d)
+    if place < front:
+        chunk = (tile // slots).to(tl.int64)
+        others = rows + (front + chunk * there) * LONG
+        sum_x, sum_y = _led_past(
+            x, y, others, by_negative + place + k, there, front, d, KIND, LONG, PADDED, ROWS, COLUMNS, UNROLL
+        )
+        i = tl.load(starts + chunk) + tile % slots + k
+        mine = i < tl.load(starts + chunk + 1)
+        _true(
+            i, mine, d, d < SPAN, d_query, d_true, sum_x, sum_y, query, table, true, scores, d_scores, each,
+            n, KIND, WIDTH, SPAN,
         )  # fmt: skip
     else:
-        _pull_negatives(
-            tile - queries, values, query, table, negatives, starts, by_query, others, n,
-            KIND, WIDTH, SPAN, ROWS, COLUMNS,
-        )  # fmt: skip
+        chunk = ((tile - front) // there).to(tl.int64)
+        j = place - front - chunk * there + k
+        weights = by_query + chunk * slots * there + j
+        others = rows + chunk * slots * LONG
+        sum_x, sum_y = _led_past(
+            x, y, others, weights, slots, there, d, KIND, LONG, PADDED, ROWS, COLUMNS, UNROLL
+        )
+        at, mask = values + (chunk * n + j) * WIDTH + d, (j < n) & (d < SPAN)
+        tl.store(at, sum_x, mask=mask)
+        if KIND == MODULUS:
+            tl.store(at + SPAN, sum_y, mask=mask)
 
 
 @triton.jit
-def _multiply_queries(
+def _multiply(
     d_query,
     d_true,
+    values,
+    rows,
     query,
     table,
     true,
-    negatives,
-    starts,
-    by_query,  # [b, n]
-    d_scores,
-    each,
-    tiles,
-    n,
-    WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    STEP: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    chunk, first, end = tile_of(tl.program_id(0), starts, tiles, ROWS)
-    if first < end:
-        i = first + tl.arange(0, ROWS)
-        d = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-        live, mine = (d < WIDTH)[None, :], (i < end)[:, None]
-        sums = tl.zeros((ROWS, COLUMNS), tl.float32)
-        for start in range(0, n, STEP):
-            j = start + tl.arange(0, STEP)
-            row = tl.load(negatives + chunk * n + j, mask=j < n, other=0)
-            e = tl.load(table + row[:, None] * WIDTH + d[None, :], mask=(j < n)[:, None] & live, other=0.0)
-            g = tl.load(by_query + i[:, None] * n + j[None, :], mask=mine & (j < n)[None, :], other=0.0)
-            sums = tl.dot(g, e, sums, input_precision=PRECISION)
-        at = i[:, None] * WIDTH + d[None, :]
-        x = tl.load(query + at, mask=live & mine, other=0.0)
-        target = tl.load(true + i, mask=i < end, other=0)
-        e = tl.load(table + target[:, None] * WIDTH + d[None, :], mask=live & mine, other=0.0)
-        weight = tl.load(d_scores + i * (n + 1), mask=i < end, other=0.0)
-        weight = (weight * tl.load(each + i, mask=i < end, other=0.0))[:, None]
-        tl.store(d_query + at, sums + weight * e, mask=live & mine)
-        tl.store(d_true + at, weight * x, mask=live & mine)
-
-
-@triton.jit
-def _multiply_negatives(
-    values,
-    query,
     starts,
     by_query,
-    tiles,
+    by_negative,
+    scores,
+    d_scores,
+    each,
+    front,
+    slots,
+    there,
     n,
     WIDTH: tl.constexpr,
+    LONG: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     STEP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    chunk = (tl.program_id(0) // tiles).to(tl.int64)
-    j = tl.program_id(0) % tiles * ROWS + tl.arange(0, ROWS)
-    d = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    live = (d < WIDTH)[None, :]
+    """The same of products, through tensor cores: a program has a tile of one chunk's queries or negatives."""
+    tiles, others = tl.cdiv(slots, ROWS), tl.cdiv(there, ROWS)
+    chunk = (tl.program_id(0) // (tiles + others)).to(tl.int64)
+    tile = tl.program_id(0) % (tiles + others)
+    d = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS))[None, :]
+    live = d < LONG
+    k = tl.arange(0, ROWS)[:, None]
     sums = tl.zeros((ROWS, COLUMNS), tl.float32)
-    end = tl.load(starts + chunk + 1)
-    for start in range(tl.load(starts + chunk), end, STEP):
-        i = start + tl.arange(0, STEP)
-        mine = (i < end)[:, None]
-        g = tl.load(by_query + i[:, None] * n + j[None, :], mask=mine & (j < n)[None, :], other=0.0)
-        q = tl.load(query + i[:, None] * WIDTH + d[None, :], mask=mine & live, other=0.0)
-        sums = tl.dot(tl.trans(g), q, sums, input_precision=PRECISION)
-    at = (chunk * n + j)[:, None] * WIDTH + d[None, :]
-    tl.store(values + at, sums, mask=(j < n)[:, None] & live)
+    if tile < tiles:
+        slot = tile * ROWS + k
+        for start in range(0, there, STEP):
+            j = start + tl.arange(0, STEP)
+            e_at = rows + (front + chunk * there + j)[:, None] * LONG + d
+            e = tl.load(e_at, mask=(j < there)[:, None] & live, other=0.0)
+            g_at = by_query + (chunk * slots + slot) * there + j[None, :]
+            g = tl.load(g_at, mask=(slot < slots) & (j < there)[None, :], other=0.0)
+            sums = tl.dot(g, e, sums, input_precision=PRECISION)
+        i = tl.load(starts + chunk) + slot
+        mine = (slot < slots) & (i < tl.load(starts + chunk + 1))
+        _true(
+            i, mine, d, d < WIDTH, d_query, d_true, sums, sums, query, table, true, scores, d_scores, each,
+            n, DOT, WIDTH, WIDTH,
+        )  # fmt: skip
+    else:
+        j = (tile - tiles) * ROWS + k
+        for start in range(0, slots, STEP):
+            slot = start + tl.arange(0, STEP)
+            q_at = rows + (chunk * slots + slot)[:, None] * LONG + d
+            q = tl.load(q_at, mask=(slot < slots)[:, None] & live, other=0.0)
+            g_at = by_negative + j.to(tl.int64) * front + (chunk * slots + slot)[None, :]
+            g = tl.load(g_at, mask=(j < there) & (slot < slots)[None, :], other=0.0)
+            sums = tl.dot(g, q, sums, input_precision=PRECISION)
+        tl.store(values + (chunk * n + j) * WIDTH + d, sums, mask=(j < n) & (d < WIDTH))
 
 
 def gradients(
@@ -278,38 +292,34 @@ def gradients(
     query: Tensor,
     table: Tensor,
     shared: Shared,
+    layout: Layout,
     scores: Tensor,
     d_scores: Tensor,
     each: Tensor,
     precision: str | None = None,
 ) -> tuple[Tensor, Tensor]:
     b, (c, n), width = len(query), shared.negatives.shape, table.shape[1]
-    span = width // 2 if kind is Similarity.MODULUS else width
     d_query, values = table.new_empty(b, width), table.new_empty(b + c * n, width)
-    multiplies = kind is Similarity.DOT and table.dtype is torch.float32
-    by_query, by_negative = table.new_empty(b, n), table.new_empty(n, b)
-    grid = (triton.cdiv(b, 32), triton.cdiv(n, 32))
-    factors = (scores, d_scores, each)
-    launch(_slopes, grid, by_query, by_negative, *factors, b, n, KIND=int(kind), BLOCK=32)
-    rows = (query, table, shared.true, shared.negatives, shared.starts)
-    sizes = _sizes(PRODUCT if multiplies else PULL[kind])
-    tiles = [triton.cdiv(long, sizes["ROWS"]) for long in (shared.longest, n)]
-    columns = triton.cdiv(span, sizes["COLUMNS"])
-    out = (d_query, values[:b])
-    if multiplies:
-        meta = {"WIDTH": width, "STEP": STEP, "PRECISION": precision or products(), **sizes}
-        slopes = (by_query, d_scores, each)
-        launch(_multiply_queries, (c * tiles[0], columns), *out, *rows, *slopes, tiles[0], n, **meta)
-        by_rows = (query, shared.starts, by_query)
-        launch(_multiply_negatives, (c * tiles[1], columns), values[b:], *by_rows, tiles[1], n, **meta)
+    front, slots, there = layout.front, layout.slots, layout.there
+    by_query, by_negative = table.new_empty(front, there), table.new_empty(there, front)
+    grid = (triton.cdiv(front, 32), triton.cdiv(there, 32))
+    factors, sizes = (scores, d_scores, each), (front, slots, there, n)
+    meta: dict[str, Any] = {"KIND": int(kind), "BLOCK": 32}
+    launch(_slopes, grid, by_query, by_negative, *factors, shared.starts, *sizes, **meta)
+    out = (d_query, values[:b], values[b:])
+    rows = (layout.rows, query, table, shared.true, shared.starts, by_query, by_negative)
+    long = layout.rows.shape[1]
+    precise = precision or products()
+    if kind is Similarity.DOT and table.dtype is torch.float32 and precise != "ieee":
+        height, columns, warps = PRODUCT
+        grid = (c * sum(triton.cdiv(some, height) for some in (slots, there)), triton.cdiv(long, columns))
+        meta = {"WIDTH": width, "LONG": long, "ROWS": height, "COLUMNS": columns, "STEP": STEP}
+        meta |= {"PRECISION": precise, "num_warps": warps}
+        launch(_multiply, grid, *out, *rows, *factors, *sizes, **meta)
         return d_query, values
-    unroll = next(u for u in (8, 4, 2, 1) if n % u == 0)
-    kinds = {"KIND": int(kind), "WIDTH": width, "SPAN": span, "UNROLL": unroll, **sizes}
-    slopes_both = (by_query, by_negative, *factors)
-    grid = (c * sum(tiles), columns)
-    launch(_pull, grid, *out, values[b:], *rows, *slopes_both, c * tiles[0], *tiles, b, n, **kinds)
+    span = width // 2 if kind is Similarity.MODULUS else width
+    meta = {"KIND": int(kind), "WIDTH": width, "SPAN": span, "PADDED": layout.span, "LONG": long}
+    tile = {"ROWS": ROWS, "COLUMNS": layout.columns, "UNROLL": UNROLL, "num_warps": layout.columns // 32}
+    grid = (len(layout.rows) // ROWS, layout.span // layout.columns)
+    launch(_pull, grid, *out, *rows, *factors, *sizes, **meta, **tile)
     return d_query, values
-
-
-def _sizes(of: tuple[int, int, int]) -> dict[str, int]:
-    return dict(zip(("ROWS", "COLUMNS", "num_warps"), of, strict=True))
