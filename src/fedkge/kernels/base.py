@@ -53,6 +53,14 @@ class Tie:
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """Where a backend may add up a table's gradient: zeros when it is asked, and again when it is done."""
+
+    sums: Tensor  # [e, w]
+    touched: Tensor  # uint8 [e]: which rows of `sums` may be other than 0
+
+
+@dataclass(frozen=True, slots=True)
 class Contribution:
     """What one backward pass adds to a table's gradient, as factors: nothing of size [b, n, width].
 
@@ -71,6 +79,7 @@ class Contribution:
     ahead: Tensor | None = (
         None  #: [k, w] values of the first k ids, which `values` then lacks: no copy is made
     )
+    room: Room | None = None  #: of the table's size
 
     def joined(self) -> Contribution:
         """The same with nothing `ahead`."""

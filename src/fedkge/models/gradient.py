@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedkge.kernels import Composed, Contribution, Laid, Shared, Similarity, Tie, backend
+from fedkge.kernels import Composed, Contribution, Laid, Room, Shared, Similarity, Tie, backend
 from fedkge.kernels.reference import tied
 
 
@@ -20,6 +20,7 @@ class Gradient:
         self.dense = None if factors else torch.zeros_like(table)
         self._parts: list[Contribution] = []
         self._tie: Tie | None = None
+        self._room: Room | None = None  # where factors may be added up: made when it is of use
 
     def add(self, part: Contribution) -> None:
         if self.dense is None:
@@ -79,8 +80,17 @@ class Gradient:
             values=_cat([part.values for part in rows]),
             tie=tie,
             ahead=ahead,
+            room=None if first.index.numel() else self._zeros(),
             **joined,
         )
+
+    def _zeros(self) -> Room | None:
+        """Room for the whole gradient: on a GPU, where rows are faster added up than sorted."""
+        if self._room is None and self.table.is_cuda:
+            self._room = Room(
+                torch.zeros_like(self.table), self.table.new_zeros(len(self.table), dtype=torch.uint8)
+            )
+        return self._room
 
 
 def _cat(tensors: Sequence[Tensor]) -> Tensor:

@@ -33,8 +33,8 @@ def own(true: Tensor, draw: Draw, negatives: int, clock: Tensor) -> Tensor:
 def shared(true: Tensor, draw: Draw, chunks: Chunks, negatives: int, clock: Tensor) -> Shared:
     """The same law for a whole chunk: drawn from all entities, answers left out for who they answer."""
     index = true.new_empty(len(chunks.site), 1 + negatives)
-    none = chunks.site.new_zeros(len(chunks.site))
-    everyone = replace(draw, site=chunks.site, position=chunks.position, lo=none, hi=none)
+    where = {"site": chunks.site, "position": chunks.position}
+    everyone = replace(draw, **where, lo=chunks.position, hi=chunks.position)  # equal: nothing is left out
     kernels = backend(index.device)
     kernels.negatives_(index, everyone, clock)
     drawn = index[:, 1:].contiguous()

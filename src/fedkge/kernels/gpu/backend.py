@@ -16,6 +16,7 @@ from fedkge.kernels.gpu import (
     dealing,
     filtering,
     grouping,
+    heaping,
     losses,
     noise,
     norms,
@@ -175,6 +176,9 @@ def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace:
 
 
 def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
+    if heaping.fits(part):
+        heaping.adam_heaped(_own(table), part, _own(m), _own(v), pace, adam)
+        return
     stepping.adam_whole(_own(table), part, _own(m), _own(v), pace, adam)
 
 

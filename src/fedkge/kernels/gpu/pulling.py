@@ -252,7 +252,7 @@ def _multiply(
     STEP: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """The same of products, through tensor cores: a program has a tile of one chunk's queries or negatives."""
+    """The same for products, through tensor cores."""
     tiles, others = tl.cdiv(slots, ROWS), tl.cdiv(there, ROWS)
     chunk = (tl.program_id(0) // (tiles + others)).to(tl.int64)
     tile = tl.program_id(0) % (tiles + others)

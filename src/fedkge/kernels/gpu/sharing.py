@@ -20,7 +20,6 @@ from fedkge.kernels.gpu.laying import ROWS, Layout, lay
 from fedkge.kernels.gpu.losses import soften
 from fedkge.kernels.gpu.similarity import DOT, L1, L2
 
-
 NEGATIVES = 128  #: in a tile: one for each thread, which holds all queries of the tile
 PROGRAMS = 512  #: what keeps a GPU busy: with fewer tiles, several programs share the coordinates of each
 UNROLL = 4  #: coordinates that are loaded before they are used

@@ -1,0 +1,123 @@
+"""Adam on the GPU from gradients of rows: added up where there is room for the table's, by atomics.
+
+A row's sum depends on the order in which its parts come, so that its last bits differ from run to run. Under
+deterministic algorithms parts are shelved instead (`shelving`).
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from fedkge.kernels.base import Adam, Contribution, Pace, Room
+from fedkge.kernels.gpu.grouping import Sources
+from fedkge.kernels.gpu.launch import LONGEST, launch
+from fedkge.kernels.gpu.optimizers import (
+    adam_step,
+    constants_of,
+    corrections,
+    site_of,
+    sites_of,
+    steps_now,
+)
+
+ROWS, WARPS = 4, 4  #: rows in a tile of a table, and warps
+
+
+def fits(part: Contribution) -> bool:
+    """Whether a gradient can be added up by atomics: it is made of rows, and need not repeat bit by bit."""
+    repeats = torch.are_deterministic_algorithms_enabled()
+    return part.room is not None and not part.index.numel() and not repeats
+
+
+@triton.jit
+def _heap(sums, touched, ids, ahead, values, front, WIDTH: tl.constexpr, CHUNK: tl.constexpr):
+    """Add a row to the one that it is a part of."""
+    k = tl.program_id(0).to(tl.int64)
+    d = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
+    row = tl.load(ids + k)
+    first = (k < front) & (d < WIDTH)
+    value = tl.load(ahead + k * WIDTH + d, mask=first, other=0.0)
+    value += tl.load(values + (k - front) * WIDTH + d, mask=(k >= front) & (d < WIDTH), other=0.0)
+    tl.atomic_add(sums + row * WIDTH + d, value, mask=d < WIDTH, sem="relaxed")
+    tl.store(touched + row, 1)
+
+
+def heap(part: Contribution, room: Room) -> None:
+    sources, width = Sources.of(part), part.values.shape[1]
+    _, ahead, values = sources.tensors()
+    chunk = min(triton.next_power_of_2(width), LONGEST)
+    grid = (len(part.ids), triton.cdiv(width, chunk))
+    rows = (part.ids.contiguous(), ahead, values, len(sources.ahead))
+    meta = {"WIDTH": width, "CHUNK": chunk, "num_warps": 2}
+    launch(_heap, grid, room.sums, room.touched, *rows, **meta)
+
+
+@triton.jit
+def _adam_heaped(
+    table,
+    m,
+    v,
+    sums,  # [height, WIDTH], cleared
+    touched,  # [height], cleared
+    ends,
+    active,
+    corrections,  # [2, sites]
+    sites,
+    kept,  # [height, WIDTH] if TIED
+    ties,  # [height, 3] if TIED
+    height,
+    TIED: tl.constexpr,
+    BETA1: tl.constexpr,
+    BETA2: tl.constexpr,
+    EPSILON: tl.constexpr,
+    SEARCH: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    d = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)[None, :]
+    inside = (row < height)[:, None] & (d < WIDTH)
+    site = site_of(row, ends, sites, SEARCH)
+    now = inside & steps_now(site, active, sites)[:, None]
+    at = row[:, None] * WIDTH + d
+    x = tl.load(table + at, mask=now, other=0.0)
+    first = tl.load(m + at, mask=now, other=0.0)
+    second = tl.load(v + at, mask=now, other=0.0)
+    heaped = inside & (tl.load(touched + row, mask=row < height, other=0) != 0)[:, None]
+    g = tl.load(sums + at, mask=heaped, other=0.0)
+    tl.store(sums + at, tl.zeros_like(g), mask=heaped)
+    if CHUNK >= WIDTH:  # elsewhere other programs read it
+        tl.store(touched + row, tl.zeros_like(row).to(tl.uint8), mask=row < height)
+    if TIED:
+        k = tl.load(kept + at, mask=now, other=0.0)
+        factors = ties + row[:, None] * 3
+        there = (row < height)[:, None]
+        g += tl.load(factors, mask=there, other=0.0) * (x - k)
+        g += tl.load(factors + 1, mask=there, other=0.0) * x
+        g += tl.load(factors + 2, mask=there, other=0.0) * k
+    rate = tl.load(corrections + site, mask=site < sites, other=0.0)[:, None]
+    root = tl.load(corrections + sites + site, mask=site < sites, other=1.0)[:, None]
+    x, first, second = adam_step(x, g, first, second, rate, root, BETA1, BETA2, EPSILON)
+    tl.store(table + at, x, mask=now)
+    tl.store(m + at, first, mask=now)
+    tl.store(v + at, second, mask=now)
+
+
+def adam_heaped(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
+    """Step a whole table; rows that no part touched have a gradient of 0, which is not read."""
+    assert part.room is not None
+    room, (height, width), sites = part.room, table.shape, len(pace.ends)
+    heap(part, room)
+    chunk = min(triton.next_power_of_2(width), LONGEST)
+    grid = (triton.cdiv(height, ROWS), triton.cdiv(width, chunk))
+    tie = (table, table) if part.tie is None else (part.tie.kept, part.tie.factors.contiguous())
+    owners = (*sites_of(pace), corrections(pace, adam, table.dtype), sites, *tie, height)
+    meta = {"TIED": part.tie is not None, "SEARCH": sites.bit_length(), **constants_of(adam)}
+    tile = {"WIDTH": width, "ROWS": ROWS, "CHUNK": chunk, "num_warps": WARPS}
+    launch(_adam_heaped, grid, table, m, v, room.sums, room.touched, *owners, **meta, **tile)
+    if chunk < width:
+        room.touched.zero_()
