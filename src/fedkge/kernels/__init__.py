@@ -16,6 +16,7 @@ from fedkge.kernels.base import (
     Similarity,
     Tie,
 )
+from fedkge.kernels.beside import beside
 from fedkge.kernels.dispatch import Backend, backend, contrast, distil, similarity
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Similarity",
     "Tie",
     "backend",
+    "beside",
     "contrast",
     "distil",
     "similarity",

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from fedkge.kernels.beside import beside
+
 
 class Similarity(IntEnum):
     """How a query compares with a candidate row; higher is more alike, and every one is symmetric."""
@@ -99,8 +101,14 @@ class Shared:
     true: Tensor  # int64 [b]
     negatives: Tensor  # int64 [c, n]
     starts: Tensor  # int64 [c + 1], from 0 to b
-    left_out: Tensor  # bool [b, n]
+    marks: Tensor  # bool [b, n], see `left_out`
     longest: int  #: no chunk has more queries
+
+    @property
+    def left_out(self) -> Tensor:
+        """bool [b, n]; found beside other work, which may go on until somebody asks."""
+        beside(self.marks.device).join()
+        return self.marks
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -21,6 +21,7 @@ class Gradient:
         self._parts: list[Contribution] = []
         self._tie: Tie | None = None
         self._room: Room | None = None  # where factors may be added up: made when it is of use
+        self._taken: Contribution | None = None  # kept until the next: it may be read beside other work
 
     def add(self, part: Contribution) -> None:
         if self.dense is None:
@@ -74,7 +75,7 @@ class Gradient:
         tie, self._tie = self._tie, None
         rows = [part for part in parts if len(part.ids)] or parts[:1]
         ahead = rows.pop(0).values if len(rows) > 1 else None
-        return Contribution(
+        found = Contribution(
             kind=first.kind,
             ids=_cat([part.ids for part in parts]),
             values=_cat([part.values for part in rows]),
@@ -83,6 +84,8 @@ class Gradient:
             room=None if first.index.numel() else self._zeros(),
             **joined,
         )
+        self._taken = found if self.table.is_cuda else None
+        return found
 
     def _zeros(self) -> Room | None:
         """Room for the whole gradient: on a GPU, where rows are faster added up than sorted."""

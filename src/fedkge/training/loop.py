@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import Candidates, Deck, Draw, Tie, backend
+from fedkge.kernels import Candidates, Deck, Draw, Tie, backend, beside
 from fedkge.models import Side, Tables
 from fedkge.training.capture import Size, Steps
 from fedkge.training.corpus import Corpus
@@ -164,16 +164,21 @@ class Training:
 
     def _step(self, size: Size, side: Side, factored: bool = False) -> None:
         """One optimizer step on the next triples; no host synchronisation."""
+        aside = beside(self.tables.device)
         batch = self._batch(size, side)
+        with aside.work():
+            active = self.sizes > self.clock[0] // self.trainer.visits * self.trainer.batch_size
         with torch.enable_grad():
             losses = self.objective(self.tables, batch)
             losses.backward(batch.weight)  # of their weighted sum
-        self.losses.index_add_(0, batch.site, (losses.detach() * batch.weight).double())
-        active = self.sizes > self.clock[0] // self.trainer.visits * self.trainer.batch_size
+        aside.join()
+        with aside.work():
+            self.losses.index_add_(0, batch.site, (losses.detach() * batch.weight).double())
+            self.clock[0] += 1
         self._penalise(active)
         for stepper in self.steppers.values():
             stepper.step(batch, active, factored)
-        self.clock[0] += 1
+        aside.join()
 
     def _batch(self, size: Size, side: Side) -> Batch:
         corpus, trainer, answers = self.corpus, self.trainer, self.corpus.answers[side]

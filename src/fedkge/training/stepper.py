@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
 
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import Pace
+from fedkge.kernels import Pace, beside
 from fedkge.models import Gradient, Tables
 from fedkge.training.corpus import Corpus
 from fedkge.training.factored import Changes, Factored
@@ -84,23 +85,29 @@ class Stepper:
 
         With `factored`, rows that have factors follow them; the others step as ever.
         """
-        own = self.every[steps]
+        own, aside = self.every[steps], beside(self.tables.device)
         own.steps += active
-        for axis, optimizer in own.by_axis.items():
-            gradient, pace = self.tables.gradients[axis], Pace(self.ends[axis], own.steps, active)
-            held = self.factored.get(axis) if factored else None
-            if held is None:
-                optimizer.step(gradient, pace)
-            else:
-                pull = dense(gradient)[held.rows]  # before the optimizer clears it
-                optimizer.step(gradient, pace)
-                held.step(pull, active)
+        largest = max(own.by_axis, key=lambda axis: len(self.tables.table(axis)), default=None)
+        for axis in sorted(own.by_axis, key=lambda axis: axis is largest):
+            with nullcontext() if axis is largest else aside.work():
+                self._step_table(axis, own, active, factored)
+        aside.join()
         touched = {Axis.ENTITY: (batch.anchor, batch.candidates), Axis.RELATION: (batch.relation,)}
         for axis in self._constrained:
             if own.by_axis[axis].rows_only:
                 self.tables.constrain_touched_(axis, touched[axis])
             else:
                 self.tables.constrain_(axis, active[self.owner[axis], None])
+
+    def _step_table(self, axis: Axis, own: Optimizers, active: Tensor, factored: bool) -> None:
+        gradient, pace = self.tables.gradients[axis], Pace(self.ends[axis], own.steps, active)
+        held = self.factored.get(axis) if factored else None
+        if held is None:
+            own.by_axis[axis].step(gradient, pace)
+        else:
+            pull = dense(gradient)[held.rows]  # before the optimizer clears it
+            own.by_axis[axis].step(gradient, pace)
+            held.step(pull, active)
 
     def restart(self) -> None:
         """Forget the moments, as methods do that make a new optimizer every round."""

@@ -110,7 +110,7 @@ def contrast_rows(
 
 def _all_in(shared: Shared) -> Shared:
     """The same, of tensors that a kernel reads."""
-    names = ("true", "negatives", "starts", "left_out")
+    names = ("true", "negatives", "starts", "marks")
     return replace(shared, **{name: getattr(shared, name).contiguous() for name in names})
 
 

@@ -23,7 +23,7 @@ from fedkge.kernels.gpu.optimizers import (
     steps_now,
 )
 
-ROWS, WARPS = 4, 4  #: rows in a tile of a table, and warps
+ROWS, WARPS = 2, 2  #: rows in a tile of a table, and warps
 
 
 def fits(part: Contribution) -> bool:
@@ -68,6 +68,7 @@ def _adam_heaped(
     sites,
     kept,  # [height, WIDTH] if TIED
     ties,  # [height, 3] if TIED
+    steps,
     height,
     TIED: tl.constexpr,
     BETA1: tl.constexpr,
@@ -78,7 +79,10 @@ def _adam_heaped(
     ROWS: tl.constexpr,
     CHUNK: tl.constexpr,
 ):
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    tile = tl.program_id(0)
+    if tl.load(steps) % 2 == 1:  # there and back: what a step ends with is still in the cache
+        tile = tl.num_programs(0) - 1 - tile
+    row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)
     d = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)[None, :]
     inside = (row < height)[:, None] & (d < WIDTH)
     site = site_of(row, ends, sites, SEARCH)
@@ -115,7 +119,7 @@ def adam_heaped(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: P
     chunk = min(triton.next_power_of_2(width), LONGEST)
     grid = (triton.cdiv(height, ROWS), triton.cdiv(width, chunk))
     tie = (table, table) if part.tie is None else (part.tie.kept, part.tie.factors.contiguous())
-    owners = (*sites_of(pace), corrections(pace, adam, table.dtype), sites, *tie, height)
+    owners = (*sites_of(pace), corrections(pace, adam, table.dtype), sites, *tie, pace.steps, height)
     meta = {"TIED": part.tie is not None, "SEARCH": sites.bit_length(), **constants_of(adam)}
     tile = {"WIDTH": width, "ROWS": ROWS, "CHUNK": chunk, "num_warps": WARPS}
     launch(_adam_heaped, grid, table, m, v, room.sums, room.touched, *owners, **meta, **tile)

@@ -15,8 +15,8 @@ from torch import Tensor
 from fedkge.kernels.base import Shared, Similarity
 from fedkge.kernels.gpu.launch import launch
 
-ROWS = 16  #: rows in a tile: a thread holds that many of one coordinate
-COLUMNS = (128, 64, 32)  #: coordinates in a tile: one for each thread
+ROWS = 16  #: rows are padded to a multiple, which every tile divides
+COLUMNS = (128, 64, 32)  #: and coordinates to a multiple of one of these
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Layout:
     slots: int  #: places for a chunk's queries
     there: int  #: places for a chunk's negatives
     span: int  #: coordinates, padded; complex numbers have two halves of them
-    columns: int  #: of them in a tile
+    columns: int  #: they are a multiple of
     front: int
 
 

@@ -15,11 +15,12 @@ from torch import Tensor
 
 from fedkge.kernels.base import Shared, Similarity
 from fedkge.kernels.gpu.launch import launch
-from fedkge.kernels.gpu.laying import ROWS, Layout
+from fedkge.kernels.gpu.laying import Layout
 from fedkge.kernels.gpu.sharing import products
 from fedkge.kernels.gpu.similarity import DOT, L1, L2, MODULUS, TINY, pull, pull_complex
 
-UNROLL = 4  #: rows that are loaded before they are used
+#: rows and coordinates in a tile, and warps: a thread has all rows, and up to four coordinates
+TILES = dict.fromkeys(Similarity, (8, 128, 1)) | {Similarity.MODULUS: (8, 64, 1)}
 PRODUCT = (64, 64, 4)  #: rows and coordinates in a tile of products, and warps
 STEP = 32  #: rows that a product takes at a time
 
@@ -90,27 +91,54 @@ def _led_past(
     SPAN: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
-    UNROLL: tl.constexpr,
 ):
     """The sum of weight * d similarity / d row over others, real and imaginary."""
     sum_x = tl.zeros((ROWS, COLUMNS), others.dtype.element_ty)
     sum_y = tl.zeros((ROWS, COLUMNS), others.dtype.element_ty)
-    for start in range(0, count, UNROLL):
-        for u in tl.static_range(UNROLL):
-            weight = tl.load(weights + (start + u) * stride)
-            at = others + (start + u) * WIDTH + d
-            other_x = tl.load(at)
-            if KIND == DOT:
-                sum_x += weight * other_x
-            elif KIND == L1:
-                sum_x += _turned(weight, other_x - x)
-            elif KIND == L2:
-                sum_x += weight * (x - other_x)
-            else:
-                dx, dy = other_x - x, tl.load(at + SPAN) - y
-                step = weight * tl.rsqrt(dx * dx + (dy * dy + TINY))
-                sum_x += step * dx
-                sum_y += step * dy
+    w_a, a_x, a_y = _fetched(weights, others, 0, stride, d, KIND, WIDTH, SPAN)
+    w_b, b_x, b_y = _fetched(weights, others, 1, stride, d, KIND, WIDTH, SPAN)
+    w_c, c_x, c_y = _fetched(weights, others, 2, stride, d, KIND, WIDTH, SPAN)
+    w_d, d_x, d_y = _fetched(weights, others, 3, stride, d, KIND, WIDTH, SPAN)
+    for start in range(4, count + 4, 4):
+        later = tl.minimum(start, count - 4)  # the last four are fetched twice
+        w_e, e_x, e_y = _fetched(weights, others, later, stride, d, KIND, WIDTH, SPAN)
+        w_f, f_x, f_y = _fetched(weights, others, later + 1, stride, d, KIND, WIDTH, SPAN)
+        w_g, g_x, g_y = _fetched(weights, others, later + 2, stride, d, KIND, WIDTH, SPAN)
+        w_h, h_x, h_y = _fetched(weights, others, later + 3, stride, d, KIND, WIDTH, SPAN)
+        sum_x, sum_y = _pulled(sum_x, sum_y, x, y, w_a, a_x, a_y, KIND)
+        sum_x, sum_y = _pulled(sum_x, sum_y, x, y, w_b, b_x, b_y, KIND)
+        sum_x, sum_y = _pulled(sum_x, sum_y, x, y, w_c, c_x, c_y, KIND)
+        sum_x, sum_y = _pulled(sum_x, sum_y, x, y, w_d, d_x, d_y, KIND)
+        w_a, a_x, a_y, w_b, b_x, b_y = w_e, e_x, e_y, w_f, f_x, f_y
+        w_c, c_x, c_y, w_d, d_x, d_y = w_g, g_x, g_y, w_h, h_x, h_y
+    return sum_x, sum_y
+
+
+@triton.jit
+def _fetched(weights, others, k, stride, d, KIND: tl.constexpr, WIDTH: tl.constexpr, SPAN: tl.constexpr):
+    """The weights of another row, its real and its imaginary part."""
+    at = others + k * WIDTH + d
+    x = tl.load(at)
+    if KIND == MODULUS:
+        return tl.load(weights + k * stride), x, tl.load(at + SPAN)
+    else:
+        return tl.load(weights + k * stride), x, x
+
+
+@triton.jit
+def _pulled(sum_x, sum_y, x, y, weight, other_x, other_y, KIND: tl.constexpr):
+    """The sums with one more row."""
+    if KIND == DOT:
+        sum_x += weight * other_x
+    elif KIND == L1:
+        sum_x += _turned(weight, other_x - x)
+    elif KIND == L2:
+        sum_x += weight * (x - other_x)
+    else:
+        dx, dy = other_x - x, other_y - y
+        step = weight * tl.rsqrt(dx * dx + (dy * dy + TINY))
+        sum_x += step * dx
+        sum_y += step * dy
     return sum_x, sum_y
 
 
@@ -189,7 +217,6 @@ def _pull(
     LONG: tl.constexpr,  # numbers in a padded row
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
-    UNROLL: tl.constexpr,
 ):
     """First all queries' tiles, then all negatives': at once, as either leaves the device half idle."""
     tile = tl.program_id(0) * ROWS
@@ -204,7 +231,7 @@ def _pull(
         chunk = (tile // slots).to(tl.int64)
         others = rows + (front + chunk * there) * LONG
         sum_x, sum_y = _led_past(
-            x, y, others, by_negative + place + k, there, front, d, KIND, LONG, PADDED, ROWS, COLUMNS, UNROLL
+            x, y, others, by_negative + place + k, there, front, d, KIND, LONG, PADDED, ROWS, COLUMNS
         )
         i = tl.load(starts + chunk) + tile % slots + k
         mine = i < tl.load(starts + chunk + 1)
@@ -217,9 +244,7 @@ def _pull(
         j = place - front - chunk * there + k
         weights = by_query + chunk * slots * there + j
         others = rows + chunk * slots * LONG
-        sum_x, sum_y = _led_past(
-            x, y, others, weights, slots, there, d, KIND, LONG, PADDED, ROWS, COLUMNS, UNROLL
-        )
+        sum_x, sum_y = _led_past(x, y, others, weights, slots, there, d, KIND, LONG, PADDED, ROWS, COLUMNS)
         at, mask = values + (chunk * n + j) * WIDTH + d, (j < n) & (d < SPAN)
         tl.store(at, sum_x, mask=mask)
         if KIND == MODULUS:
@@ -319,7 +344,9 @@ def gradients(
         return d_query, values
     span = width // 2 if kind is Similarity.MODULUS else width
     meta = {"KIND": int(kind), "WIDTH": width, "SPAN": span, "PADDED": layout.span, "LONG": long}
-    tile = {"ROWS": ROWS, "COLUMNS": layout.columns, "UNROLL": UNROLL, "num_warps": layout.columns // 32}
-    grid = (len(layout.rows) // ROWS, layout.span // layout.columns)
+    height, columns, warps = TILES[kind]
+    columns = min(columns, layout.columns)
+    tile = {"ROWS": height, "COLUMNS": columns, "num_warps": warps}
+    grid = (len(layout.rows) // height, layout.span // columns)
     launch(_pull, grid, *out, *rows, *factors, *sizes, **meta, **tile)
     return d_query, values

@@ -16,13 +16,13 @@ from torch import Tensor
 from fedkge.kernels.base import Shared, Similarity
 from fedkge.kernels.gpu.contrasting import row_similarity, rows_of
 from fedkge.kernels.gpu.launch import launch
-from fedkge.kernels.gpu.laying import ROWS, Layout, lay
+from fedkge.kernels.gpu.laying import Layout, lay
 from fedkge.kernels.gpu.losses import soften
-from fedkge.kernels.gpu.similarity import DOT, L1, L2
+from fedkge.kernels.gpu.similarity import DOT, L1, L2, MODULUS
 
-NEGATIVES = 128  #: in a tile: one for each thread, which holds all queries of the tile
-PROGRAMS = 512  #: what keeps a GPU busy: with fewer tiles, several programs share the coordinates of each
-UNROLL = 4  #: coordinates that are loaded before they are used
+#: queries and negatives in a tile, and warps: a thread has all queries, and four negatives
+TILES = dict.fromkeys(Similarity, (8, 128, 1)) | {Similarity.MODULUS: (4, 128, 1)}
+PROGRAMS = 1024  #: what keeps a GPU busy: with fewer tiles, several programs share the coordinates of each
 PRODUCT = (64, 32, 4)  #: queries and negatives in a tile of products, and warps
 PRECISIONS = {"highest": "ieee", "high": "tf32x3", "medium": "tf32"}  #: of products, by torch's word for it
 STEP = 32  #: coordinates of a product at a time
@@ -46,31 +46,57 @@ def _distances(
     PART: tl.constexpr,  # coordinates in a part
     ROWS: tl.constexpr,
     NEGATIVES: tl.constexpr,
-    UNROLL: tl.constexpr,
 ):
     tile = tl.program_id(0) * ROWS
     first = tile.to(tl.int64)
     i = (first + tl.arange(0, ROWS))[:, None]
     j = (tl.program_id(1) * NEGATIVES + tl.arange(0, NEGATIVES))[None, :]
-    q_at, e_at = laid + i, laid + front + (tile // slots).to(tl.int64) * there + j
-    sums = tl.zeros((ROWS, NEGATIVES), laid.dtype.element_ty)
     wide = first * 0 + places  # in 64 bits
-    begin = tl.program_id(2) * PART
-    for start in range(0, PART, UNROLL):
-        for u in tl.static_range(UNROLL):
-            at = (begin + start + u) * wide
-            q, e = tl.load(q_at + at), tl.load(e_at + at, mask=j < there)
-            if KIND == DOT:
-                sums += q * e
-            elif KIND == L1:
-                sums += tl.abs(q - e)
-            elif KIND == L2:
-                sums += (q - e) * (q - e)
-            else:
-                x, y = q - e, tl.load(q_at + at + SPAN * wide)
-                y -= tl.load(e_at + at + SPAN * wide, mask=j < there)
-                sums += tl.sqrt(x * x + y * y)
-    tl.store(parts + (tl.program_id(2) * front + i) * there + j, sums, mask=j < there)
+    begin = tl.program_id(2) * PART * wide
+    q, e = laid + begin + i, laid + begin + front + (tile // slots).to(tl.int64) * there + j
+    inside = j < there
+    sums = tl.zeros((ROWS, NEGATIVES), laid.dtype.element_ty)
+    a, a_y, f, f_y = _fetched(q, e, inside, 0, wide, KIND, SPAN)
+    b, b_y, g, g_y = _fetched(q, e, inside, 1, wide, KIND, SPAN)
+    c, c_y, h, h_y = _fetched(q, e, inside, 2, wide, KIND, SPAN)
+    d, d_y, k, k_y = _fetched(q, e, inside, 3, wide, KIND, SPAN)
+    for start in range(4, PART + 4, 4):
+        sums = _added(sums, a, a_y, f, f_y, KIND)
+        sums = _added(sums, b, b_y, g, g_y, KIND)
+        sums = _added(sums, c, c_y, h, h_y, KIND)
+        sums = _added(sums, d, d_y, k, k_y, KIND)
+        later = tl.minimum(start, PART - 4)  # the last four are fetched twice
+        a, a_y, f, f_y = _fetched(q, e, inside, later, wide, KIND, SPAN)
+        b, b_y, g, g_y = _fetched(q, e, inside, later + 1, wide, KIND, SPAN)
+        c, c_y, h, h_y = _fetched(q, e, inside, later + 2, wide, KIND, SPAN)
+        d, d_y, k, k_y = _fetched(q, e, inside, later + 3, wide, KIND, SPAN)
+    tl.store(parts + (tl.program_id(2) * front + i) * there + j, sums, mask=inside)
+
+
+@triton.jit
+def _fetched(q, e, inside, k, wide, KIND: tl.constexpr, SPAN: tl.constexpr):
+    """A coordinate of queries and negatives, and its imaginary part; loaded long before it is used."""
+    at = k * wide
+    x, other_x = tl.load(q + at), tl.load(e + at, mask=inside)
+    if KIND == MODULUS:
+        at += SPAN * wide
+        return x, tl.load(q + at), other_x, tl.load(e + at, mask=inside)
+    else:
+        return x, x, other_x, other_x
+
+
+@triton.jit
+def _added(sums, x, y, other_x, other_y, KIND: tl.constexpr):
+    """The sums with one more coordinate."""
+    if KIND == DOT:
+        return sums + x * other_x
+    elif KIND == L1:
+        return sums + tl.abs(x - other_x)
+    elif KIND == L2:
+        return sums + (x - other_x) * (x - other_x)
+    else:
+        dx, dy = x - other_x, y - other_y
+        return sums + tl.sqrt(dx * dx + dy * dy)
 
 
 @triton.jit
@@ -191,7 +217,10 @@ def scores(
 
 
 def compared(
-    kind: Similarity, layout: Layout, precision: str | None = None, programs: int = PROGRAMS
+    kind: Similarity,
+    layout: Layout,
+    precision: str | None = None,
+    tile: tuple[int, int, int] | None = None,
 ) -> Tensor:
     """What similarities of queries and negatives are made of [parts, front, there]: sums of coordinates."""
     front, there = layout.front, layout.there
@@ -205,13 +234,14 @@ def compared(
         meta = {"WIDTH": wide, "QUERIES": queries, "NEGATIVES": negatives, "STEP": STEP, "PRECISION": precise}
         launch(_products, grid, parts, layout.rows, front, layout.slots, there, **meta, num_warps=warps)
         return parts
-    negatives = min(NEGATIVES, triton.next_power_of_2(there))
-    tiles = (front // ROWS, triton.cdiv(there, negatives))
-    wanted = max(1, triton.cdiv(programs, max(1, math.prod(tiles))))
-    count = max(p for p in range(1, wanted + 1) if layout.span % (p * UNROLL) == 0)
+    queries, negatives, warps = tile or TILES[kind]
+    tiles = (front // queries, triton.cdiv(there, negatives))
+    wanted = max(1, triton.cdiv(PROGRAMS, max(1, math.prod(tiles))))
+    count = max(p for p in range(1, wanted + 1) if layout.span % (p * 4) == 0)
     parts = layout.rows.new_empty(count, front, there)
-    grid = (*tiles, count)
-    meta = {"KIND": int(kind), "SPAN": layout.span, "PART": layout.span // count, "ROWS": ROWS}
-    sizes = {"NEGATIVES": negatives, "UNROLL": UNROLL, "num_warps": max(1, negatives // 32)}
-    launch(_distances, grid, parts, layout.laid, places, front, layout.slots, there, **meta, **sizes)
+    meta = {"KIND": int(kind), "SPAN": layout.span, "PART": layout.span // count}
+    sizes = {"ROWS": queries, "NEGATIVES": negatives, "num_warps": warps}
+    launch(
+        _distances, (*tiles, count), parts, layout.laid, places, front, layout.slots, there, **meta, **sizes
+    )
     return parts

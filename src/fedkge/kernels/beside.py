@@ -1,0 +1,42 @@
+"""Work that others need not wait for: on a CUDA device it runs in a stream beside the one in use.
+
+What is read beside must be kept until `join`, so that its memory is not used for something else meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+
+
+class Beside:
+    """A second stream of a device; of a CPU there is none, and work is done where it stands."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._busy = False
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """What is launched here starts after all that was launched before, and is waited for by `join`."""
+        if self._stream is None:
+            yield
+            return
+        self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
+        with torch.cuda.stream(self._stream):
+            yield
+        self._busy = True
+
+    def join(self) -> None:
+        """What is launched from now on starts after the work beside."""
+        if self._busy and self._stream is not None:
+            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
+        self._busy = False
+
+
+@cache
+def beside(device: torch.device) -> Beside:
+    return Beside(device)
