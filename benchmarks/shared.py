@@ -1,6 +1,6 @@
 """Whether sharing negatives costs accuracy: pairs of runs that differ in `trainer.chunk` alone.
 
-    FEDKGE_DATA=... python benchmarks/shared.py --out DIR [--device cuda] [--lane 0/5] [--seconds 500]
+    FEDKGE_DATA=... python benchmarks/shared.py --out DIR [--device cuda] [--lane 0/5] [--seconds 500] [--chunk 1]
     python benchmarks/shared.py --out DIR --table
 
 Runs FB15k-237-C3 and R10 with `single` and `fedep`, TransE, RotatE and ComplEx, seeds 0 to 2, each with own
@@ -36,7 +36,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "complex": {"name": "complex", "dim": 128},
 }
 TRAINER = {"epochs": 3, "batch_size": 1024, "negatives": 256, "lr": 1e-3}
-ROUNDS = 30
+ROUNDS = 20
 
 
 def matrix() -> list[dict[str, Any]]:
@@ -100,6 +100,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--lane", default="0/1")
+    parser.add_argument("--chunk", type=int, choices=CHUNKS, help="only these runs; both if not given")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--table", action="store_true")
     asked = parser.parse_args()
@@ -110,7 +111,8 @@ def main() -> None:
     asked.out.mkdir(parents=True, exist_ok=True)
     lane, lanes = map(int, asked.lane.split("/"))
     began, known = time.monotonic(), {}
-    for of in matrix()[lane::lanes]:
+    wanted = [of for of in matrix() if asked.chunk in (None, of["chunk"])]
+    for of in wanted[lane::lanes]:
         if time.monotonic() - began > asked.seconds:
             break
         file = place(asked.out, of)
