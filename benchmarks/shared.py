@@ -1,6 +1,6 @@
 """Whether sharing negatives costs accuracy: pairs of runs that differ in `trainer.chunk` alone.
 
-    FEDKGE_DATA=... python benchmarks/shared.py --out DIR [--device cuda] [--lane 0/5] [--seconds 500] [--chunk 1]
+    FEDKGE_DATA=... python benchmarks/shared.py --out DIR [--device cuda] [--lane 0/5] [--chunk 1]
     python benchmarks/shared.py --out DIR --table
 
 Runs FB15k-237-C3 and R10 with `single` and `fedep`, TransE, RotatE and ComplEx, seeds 0 to 2, each with own

@@ -123,8 +123,8 @@ def contrast_shared(
     kind: Similarity, query: Tensor, table: Tensor, shared: Shared, margin: float, temperature: float
 ) -> tuple[Tensor, Tensor, Tensor, Laid]:
     rows = (_in(query), _in(table), _all_in(shared))
-    *found, layout = sharing.scores(kind, *rows, (margin, temperature))
-    return *found, (layout,)
+    values, scores, d_scores, layout = sharing.scores(kind, *rows, (margin, temperature))
+    return values, scores, d_scores, (layout,)
 
 
 def shared_gradients(
@@ -137,8 +137,9 @@ def shared_gradients(
     d_scores: Tensor,
     each: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    factors = (_in(scores), _in(d_scores), _in(each))
-    return pulling.gradients(kind, _in(query), _in(table), _all_in(shared), *laid, *factors)
+    (layout,) = laid
+    slopes = (_in(scores), _in(d_scores), _in(each))
+    return pulling.gradients(kind, _in(query), _in(table), _all_in(shared), layout, *slopes)
 
 
 def compose(entities: Tensor, made: Composed) -> Tensor:
