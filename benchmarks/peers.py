@@ -269,7 +269,7 @@ def low(values: list[float]) -> float:
 
 
 def interval(values: list[float]) -> str:
-    return f"{mean(values):+.2f} ± {spread(values):.2f}"
+    return f"{mean(values):+.2f} ± {spread(values):.2f}" if len(values) > 1 else f"{mean(values):+.2f}"
 
 
 def main() -> None:
