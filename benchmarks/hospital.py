@@ -121,7 +121,13 @@ def train(job: tuple[str, int, Path, Path, int]) -> tuple[str, dict[str, Any]]:
         folder = RunFolder.create(out / f"{mode}-{seed}", experiment, resume=False)
         summary = run(experiment, folder, torch.device("cpu"), how=Simulation(tables=False))
     found = {site: of["metrics"]["test"] for site, of in summary["sites"].items()}
-    return mode, {"seed": seed, "all": summary["metrics"]["test"], "privacy": summary["privacy"], **found}
+    return mode, {
+        "seed": seed,
+        "rounds": rounds,
+        "all": summary["metrics"]["test"],
+        "privacy": summary["privacy"],
+        **found,
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -132,10 +138,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--lanes", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", default=",".join(MODES), help="modes, with commas")
     asked = parser.parse_args(arguments)
     data = federation(asked.out.resolve())
-    todo = [(m, s, data, asked.out.resolve(), asked.rounds) for s in range(asked.seeds) for m in MODES]
-    found: dict[str, list[dict[str, Any]]] = {mode: [] for mode in MODES}
+    modes = [mode for mode in MODES if mode in asked.only.split(",")]
+    todo = [(m, s, data, asked.out.resolve(), asked.rounds) for s in range(asked.seeds) for m in modes]
+    found: dict[str, list[dict[str, Any]]] = {mode: [] for mode in modes}
     with ProcessPoolExecutor(asked.lanes, mp_context=get_context("spawn")) as pool:
         for mode, one in pool.map(train, todo):
             found[mode].append(one)

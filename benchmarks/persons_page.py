@@ -42,10 +42,10 @@ noise; or steps on all confidential triples at once.
 HOSPITAL = """
 ## The hospital example
 
-`examples/hospital`: two hospitals of 240 patients each and a pharmacy, FedEP, 60 rounds. All triples of the
-hospitals are about patients. At triple level diagnoses, drugs and examinations are confidential (δ = 1e-5);
-at person level everything said about a patient is (δ = 1e-4, 60 patients in a step). Settings are those of
-the example, and were not searched.
+`examples/hospital`: two hospitals of 240 patients each and a pharmacy, FedEP, {rounds} rounds. All triples of
+the hospitals are about patients. At triple level diagnoses, drugs and examinations are confidential
+(δ = 1e-5); at person level everything said about a patient is (δ = 1e-4, 60 patients in a step). Other
+settings are those of the example, and were not searched.
 
 | protected unit | ε | all sites | north | south | pharmacy | seeds |
 |---|---:|---:|---:|---:|---:|---:|
@@ -128,7 +128,9 @@ def page(known: Mapping[str, Any]) -> str:
             spent = f"{known['searched']:.1f}"
             parts.append(f"\nThe search itself has spent ε = {spent} at δ = 1e-6 (RDP), if published.\n")
     if known.get("hospital"):
-        parts += [HOSPITAL, "\n".join(hospital_rows(known["hospital"])), "\n"]
+        rounds = {one["rounds"] for runs in known["hospital"].values() for one in runs}
+        about = HOSPITAL.format(rounds=" or ".join(map(str, sorted(rounds))))
+        parts += [about, "\n".join(hospital_rows(known["hospital"])), "\n"]
     return "".join(parts)
 
 
