@@ -1,6 +1,6 @@
 """Whether sharing negatives costs accuracy: pairs of runs that differ in `trainer.chunk` alone.
 
-    FEDKGE_DATA=... python benchmarks/shared.py --out DIR [--device cuda] [--lane 0/5] [--chunk 1]
+    FEDKGE_DATA=... python benchmarks/shared.py --out DIR [--device cuda] [--lane 0/5] [--seconds 500]
     python benchmarks/shared.py --out DIR --table
 
 Runs FB15k-237-C3 and R10 with `single` and `fedep`, TransE, RotatE and ComplEx, seeds 0 to 2, each with own
@@ -46,10 +46,10 @@ def matrix() -> list[dict[str, Any]]:
     return [dict(zip(names, values, strict=True)) for values in every]
 
 
-def configuration(of: dict[str, Any]) -> dict[str, Any]:
+def configuration(of: dict[str, Any], rounds: int) -> dict[str, Any]:
     return {
         "seed": of["seed"],
-        "rounds": ROUNDS,
+        "rounds": rounds,
         "data": {"name": of["data"]},
         "model": MODELS[of["model"]],
         "trainer": {**TRAINER, "chunk": of["chunk"]},
@@ -62,14 +62,22 @@ def place(out: Path, of: dict[str, Any]) -> Path:
     return out / ("-".join(map(str, of.values())) + ".json")
 
 
-def measure(of: dict[str, Any], device: torch.device, known: dict[str, Sources]) -> dict[str, Any]:
-    one = Experiment.parse(configuration(of))
+def measure(
+    of: dict[str, Any], device: torch.device, known: dict[str, Sources], rounds: int
+) -> dict[str, Any]:
+    one = Experiment.parse(configuration(of, rounds))
     if of["data"] not in known:
         known[of["data"]] = load(one)
     with tempfile.TemporaryDirectory() as folder:
         summary = run(one, RunFolder.create(Path(folder) / "run", one, False), device, known[of["data"]])
     found = {name: summary["metrics"]["test"][name] for name in ("mrr", "hits@10")}
-    return {**of, **found, "best_round": summary["best_round"], "seconds": summary["seconds"]}
+    return {
+        **of,
+        "rounds": rounds,
+        **found,
+        "best_round": summary["best_round"],
+        "seconds": summary["seconds"],
+    }
 
 
 def table(out: Path) -> str:
@@ -100,6 +108,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--lane", default="0/1")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of three epochs each")
     parser.add_argument("--chunk", type=int, choices=CHUNKS, help="only these runs; both if not given")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--table", action="store_true")
@@ -117,7 +126,7 @@ def main() -> None:
             break
         file = place(asked.out, of)
         if not file.exists():
-            file.write_text(json.dumps(measure(of, torch.device(asked.device), known)))
+            file.write_text(json.dumps(measure(of, torch.device(asked.device), known, asked.rounds)))
             print(file.read_text(), flush=True)
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedkge.kernels import reference
-from fedkge.kernels.base import Adam, Contribution, Draw, Pace, Similarity, Tie
+from fedkge.kernels.base import Adam, Contribution, Draw, Pace, Room, Similarity, Tie
 from fedkge.kernels.cipher import GRID
 
 CUDA = torch.cuda.is_available()
@@ -293,6 +293,29 @@ RULES = {
     "adagrad": Rule(1, lambda kernels, *t, pace: kernels.adagrad_(*t, pace, RATE)),
     "sgd": Rule(0, lambda kernels, *t, pace: kernels.sgd_(*t, pace, RATE)),
 }
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("front", [0, 30])
+@pytest.mark.parametrize("width", [7, 64, LONGEST + 3])
+def test_adam_from_rows_that_are_added_up(width: int, front: int, tied: bool) -> None:
+    ids, values = integers(25, 90), normal(90, width)
+    table, m, v = normal(40, width, seed=1), normal(40, width, seed=2), normal(40, width, seed=3).square()
+    tie = Tie(normal(40, width, seed=4), normal(40, 3, seed=5)) if tied else None
+    none = values.new_empty(0, 0)
+    whole = Contribution(Similarity.DOT, values[:0], ids.new_empty(0, 0), none, none, ids, values, tie=tie)
+    room = Room(torch.zeros_like(table), torch.zeros(40, dtype=torch.uint8, device=DEVICE))
+    part = replace(whole, ahead=values[:front] if front else None, values=values[front:], room=room)
+    pace = Pace(*(torch.tensor(x, device=DEVICE) for x in ([10, 31, 38], [3, 4, 2], [True, False, True])))
+    expected = [x.clone() for x in (table, m, v)]
+    reference.adam_whole_(expected[0], whole, *expected[1:], pace, STEADY)
+    for _ in range(2):  # the room is as it was
+        found = [x.clone() for x in (table, m, v)]
+        backend.adam_whole_(found[0], part, *found[1:], pace, STEADY)
+        assert not room.sums.any()
+        assert not room.touched.any()
+        for one, right in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, right, **TOLERANCE[torch.float32])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

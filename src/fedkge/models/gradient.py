@@ -15,8 +15,9 @@ from fedkge.kernels.reference import tied
 class Gradient:
     """The gradient of one table: a dense buffer, or what touched rows got, still as `factors`."""
 
-    def __init__(self, table: Tensor, factors: bool) -> None:
-        self.table = table
+    def __init__(self, table: Tensor, factors: bool, whole: bool = False) -> None:
+        """`whole`: factors are for an optimizer that steps every row."""
+        self.table, self.whole = table, whole
         self.dense = None if factors else torch.zeros_like(table)
         self._parts: list[Contribution] = []
         self._tie: Tie | None = None
@@ -89,7 +90,7 @@ class Gradient:
 
     def _zeros(self) -> Room | None:
         """Room for the whole gradient: on a GPU, where rows are faster added up than sorted."""
-        if self._room is None and self.table.is_cuda:
+        if self._room is None and self.whole and self.table.is_cuda:
             self._room = Room(
                 torch.zeros_like(self.table), self.table.new_zeros(len(self.table), dtype=torch.uint8)
             )

@@ -53,7 +53,8 @@ class Stepper:
         self.ends = {axis: ends for axis, ends in every.items() if axis not in theirs}
         self.every = {"": self._optimizers(trainer.lr, corpus.sizes)}  # by the kind of step
         factors = kind.from_factors and not tables.model.projects  # a row's gradient is computed to step it
-        own = {axis: Gradient(tables.table(axis), kind.rows_only or factors) for axis in self.ends}
+        how = (kind.rows_only or factors, factors and not kind.rows_only)
+        own = {axis: Gradient(tables.table(axis), *how) for axis in self.ends}
         own |= {axis: Gradient(tables.table(axis), False) for axis in factored or ()}
         tables.gradients = own | {axis: lent.tables.gradients[axis] for axis in theirs if lent}
         self.owner = {

@@ -20,7 +20,7 @@ from fedkge.kernels.gpu.sharing import products
 from fedkge.kernels.gpu.similarity import DOT, L1, L2, MODULUS, TINY, pull, pull_complex
 
 #: rows and coordinates in a tile, and warps: a thread has all rows, and up to four coordinates
-TILES = dict.fromkeys(Similarity, (8, 128, 1)) | {Similarity.MODULUS: (8, 64, 1)}
+TILES = dict.fromkeys(Similarity, (4, 64, 1)) | {Similarity.DOT: (8, 128, 1)}
 PRODUCT = (64, 64, 4)  #: rows and coordinates in a tile of products, and warps
 STEP = 32  #: rows that a product takes at a time
 

@@ -22,7 +22,7 @@ from fedkge.kernels.gpu.similarity import DOT, L1, L2, MODULUS
 
 #: queries and negatives in a tile, and warps: a thread has all queries, and four negatives
 TILES = dict.fromkeys(Similarity, (8, 128, 1)) | {Similarity.MODULUS: (4, 128, 1)}
-PROGRAMS = 1024  #: what keeps a GPU busy: with fewer tiles, several programs share the coordinates of each
+PROGRAMS = 2048  #: what keeps a GPU busy: with fewer tiles, several programs share the coordinates of each
 PRODUCT = (64, 32, 4)  #: queries and negatives in a tile of products, and warps
 PRECISIONS = {"highest": "ieee", "high": "tf32x3", "medium": "tf32"}  #: of products, by torch's word for it
 STEP = 32  #: coordinates of a product at a time
