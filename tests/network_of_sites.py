@@ -49,6 +49,9 @@ class Network:
     folder: Path
     sites: list[str]
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    expected: dict[str, dict[str, bytes]] = field(
+        default_factory=dict
+    )  #: tables of the same run in one process
 
     def start(self, *names: str, env: Mapping[str, str] | None = None, script: Path | None = None) -> None:
         for name in names or (HUB, *self.sites):
