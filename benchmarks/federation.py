@@ -22,7 +22,7 @@ from fedkge.graphs.graph import Axis, Federation, Graph, Names
 from fedkge.runs.data import Sources, load
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
-from fedkge.runtimes.record import Watch, ignored
+from fedkge.runtimes.progress import Watch, ignored
 from fedkge.runtimes.run import Simulated, Simulation, run
 
 R10: dict[str, Any] = {

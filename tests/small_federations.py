@@ -17,7 +17,7 @@ from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
 from fedkge.runs.summary import Result
 from fedkge.runtimes.loop import Tap
-from fedkge.runtimes.record import Watch
+from fedkge.runtimes.progress import Watch
 from fedkge.runtimes.run import Progress, Simulated, Simulation
 from fedkge.training import Moments
 

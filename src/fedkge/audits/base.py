@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from fedkge.registry import Registry
-from fedkge.runtimes.record import Watch, ignored
+from fedkge.runtimes.progress import Watch, ignored
 
 if TYPE_CHECKING:
     from fedkge.audits.targets import Target

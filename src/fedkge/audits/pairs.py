@@ -32,7 +32,7 @@ from fedkge.nodes.base import Event
 from fedkge.runs.data import Sources
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
-from fedkge.runtimes.record import Watch, ignored
+from fedkge.runtimes.progress import Watch, ignored
 from fedkge.runtimes.simulate import Simulated
 
 NEAR = 0.01  #: a row counts as recovered when it is wrong by at most this part of its norm

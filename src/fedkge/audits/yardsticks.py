@@ -18,7 +18,7 @@ from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
 from fedkge.runs.holdings import Holdings
 from fedkge.runs.requests import Erasure
-from fedkge.runtimes.record import Watch, ignored
+from fedkge.runtimes.progress import Watch, ignored
 from fedkge.runtimes.run import run
 from fedkge.runtimes.unlearning import planned, unlearn
 from fedkge.training.interference import Confusion

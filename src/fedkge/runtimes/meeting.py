@@ -27,7 +27,7 @@ from fedkge.runs.data import Sources
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.loop import Tap
-from fedkge.runtimes.record import Progress, Watch, ignored
+from fedkge.runtimes.progress import Progress, Watch, ignored
 from fedkge.runtimes.simulate import Simulation
 from fedkge.training.secret import Secret
 

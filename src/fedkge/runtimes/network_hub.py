@@ -33,7 +33,8 @@ from fedkge.runtimes.flare_files import write_admin, write_server
 from fedkge.runtimes.hello import END, MESSAGE, OPEN, HubHello
 from fedkge.runtimes.loop import Carrier, Loop, Tap
 from fedkge.runtimes.processes import PATIENCE
-from fedkge.runtimes.record import Record, Watch, ignored
+from fedkge.runtimes.progress import Watch, ignored
+from fedkge.runtimes.record import Record
 from fedkge.runtimes.remote import Door, Remote, Reply, Stream
 from fedkge.runtimes.steward import Steward
 from fedkge.runtimes.stream import Frame, listen

@@ -34,7 +34,8 @@ from fedkge.runs.folder import RunFolder
 from fedkge.runs.kit import pack_hub, pack_site
 from fedkge.runs.start import started
 from fedkge.runtimes.loop import Carrier, Loop, Tap
-from fedkge.runtimes.record import Record, Watch, ignored
+from fedkge.runtimes.progress import Watch, ignored
+from fedkge.runtimes.record import Record
 from fedkge.runtimes.simulate import Simulation
 from fedkge.training.confidential import marked
 

@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from math import nan
-from typing import Any, TypeAlias
+from typing import Any
 
 from fedkge.exchange.rows import HUB
 from fedkge.exchange.tally import Tally, total
 from fedkge.nodes.base import Event
 from fedkge.nodes.clock import Clock
 from fedkge.nodes.journal import Journal, dated, read_journal
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a run is."""
-
-    round: int
-    rounds: int
-    loss: float  #: mean over the sites that trained
-    mrr: float | None  #: the last validation's
-    triples_per_s: float
-    bytes: int  #: sent so far, both ways
-
-
-Watch: TypeAlias = Callable[[Progress], None]  #: told after every round
-
-
-def ignored(progress: Progress) -> None:
-    """Nobody watches."""
+from fedkge.runtimes.progress import Progress, Watch, ignored
 
 
 class Record:

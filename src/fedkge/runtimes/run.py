@@ -24,7 +24,7 @@ from fedkge.runs.summary import Result, environment, summarise
 from fedkge.runtimes.loop import Carrier, Tap
 from fedkge.runtimes.meeting import Meeting
 from fedkge.runtimes.processes import Processes
-from fedkge.runtimes.record import Progress, Watch, ignored
+from fedkge.runtimes.progress import Progress, Watch, ignored
 from fedkge.runtimes.simulate import Simulated, Simulation
 
 __all__ = ["Progress", "Simulated", "Simulation", "Watch", "run"]

@@ -25,7 +25,8 @@ from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
 from fedkge.runs.start import started
 from fedkge.runtimes.loop import Carrier, Loop, Tap
-from fedkge.runtimes.record import Record, Watch, ignored
+from fedkge.runtimes.progress import Watch, ignored
+from fedkge.runtimes.record import Record
 
 SAVE_EVERY = 30.0  #: seconds of work that a killed run loses at most, and the rest of the round
 

@@ -39,7 +39,7 @@ from fedkge.runs.folder import LOCK, RunFolder
 from fedkge.runs.holdings import Holdings
 from fedkge.runs.requests import Erasure
 from fedkge.runtimes.forgetting import Work
-from fedkge.runtimes.record import Watch, ignored
+from fedkge.runtimes.progress import Watch, ignored
 from fedkge.runtimes.run import run
 from fedkge.runtimes.simulate import Simulation
 
