@@ -109,7 +109,7 @@ def test_a_slow_site_is_not_waited_for(tmp_path: Path, opened: list[Network]) ->
 
 def test_a_full_disk_at_a_site_loses_nothing(tmp_path: Path, opened: list[Network]) -> None:
     terms = {**TERMS, "model": {"name": "transe", "dim": 64}}
-    network = begun(opened, tmp_path, terms, a="full:20000")
+    network = begun(opened, tmp_path, terms, a="full:12000")
     assert network.wait("a", seconds=START) == {"a": 2}
     assert "cannot be written" in network.said("a")
     network.start("a", script=ODD, env={"ODD": "slow:0"})
