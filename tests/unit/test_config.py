@@ -228,7 +228,9 @@ def test_overriding_copies(tmp_path: Path) -> None:
 
 def test_options_that_name_files_are_made_whole() -> None:
     """A run is used from other folders too: every path among the options is known to the commands."""
-    parts = {part: get_type_hints(Experiment)[part] for part in ("data", "marks", "align")}
+    parts = {
+        part: get_type_hints(Experiment)[part] for part in ("data", "marks", "align", "persons", "account")
+    }
     paths = {
         (part, key)
         for part, kind in {"": Experiment, **parts}.items()

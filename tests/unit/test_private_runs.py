@@ -29,7 +29,7 @@ from fedkge.nodes.stack import Stack
 from fedkge.privacy import read_ledger
 from fedkge.privacy.seal import Head
 from fedkge.runs.account import account_of
-from fedkge.runs.data import _marked
+from fedkge.runs.data import with_marks
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.run import Simulated, Simulation, run
 from fedkge.training.clipping import Caught
@@ -395,10 +395,10 @@ def test_marks_of_an_experiment_add_to_those_of_the_data(tmp_path: Path) -> None
     listed = tmp_path / "relations.txt"
     listed.write_text("a.r0\n")
     marks = experiment(marks={"share": 0.3, "relations": str(listed)}).marks
-    found = _marked(marks, small_federation(), 0)
+    found = with_marks(marks, small_federation(), 0)
     expected = mark_relations(mark_share(small_federation(), 0.3, 0), ["a.r0"])
     assert {s: g.digest() for s, g in found.items()} == {s: g.digest() for s, g in expected.items()}
-    assert _marked(experiment().marks, small_federation(), 0).keys() == small_federation().keys()
+    assert with_marks(experiment().marks, small_federation(), 0).keys() == small_federation().keys()
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,7 @@ def test_configuration_is_complete_and_reads_back(tmp_path: Path) -> None:
         "ratio": "8:1:1",
         "strict": False,
         "drop_leaks": False,
+        "held_out": "all",
     }
 
 

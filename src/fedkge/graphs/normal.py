@@ -17,6 +17,7 @@ IRI = re.compile(
     r'((?:\?[^#\x00-\x20<>"{}|\\^`]*)?(?:#[^\x00-\x20<>"{}|\\^`]*)?)'
 )  #: scheme, authority, path, query with fragment; names with other characters are none
 ENCODED = re.compile("(?:%[0-9A-Fa-f]{2})+")
+STRAY = re.compile("%(?![0-9A-Fa-f]{2})")  #: begins no encoding: a name that has one is no IRI
 UNRESERVED = frozenset(f"{ascii_lowercase}{ascii_uppercase}0123456789-._~")
 UCSCHAR = (
     (0xA0, 0xD7FF),
@@ -35,7 +36,7 @@ def normal(name: str) -> str:
         return name
     name = unicodedata.normalize("NFC", name)
     found = IRI.fullmatch(name)
-    return name if found is None else _normal_iri(*found.groups())
+    return name if found is None or STRAY.search(name) else _normal_iri(*found.groups())
 
 
 def _normal_iri(scheme: str, authority: str, path: str, rest: str) -> str:
