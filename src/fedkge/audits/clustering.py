@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -36,11 +36,12 @@ class Agreement:
 def agreements(
     models: Mapping[str, Sequence[NDArray[np.floating]]], ks: Sequence[int], repeats: int, seed: int
 ) -> list[Agreement]:
-    """Cluster the rows [n, width] of every group's models, and compare groups run by run.
+    """Cluster the rows [n, width] of every group's models, and compare groups.
 
-    The i-th clustering of a group is of its i-th model (counted round), started anew. The i-th of one group
-    is compared with the i-th of the other, as in the paper's Table 4; a group with itself by different ones,
-    which says how much of a difference is k-means and chance.
+    The i-th clustering of a group is of its i-th model (counted round), started anew. Two groups are compared
+    by all pairs of a clustering of one and a clustering of the other, as in the paper's Table 4: 25 pairs with
+    5 repeats. A group is compared with itself by all pairs of different clusterings. That says how much of a
+    difference is k-means and chance.
     """
     if repeats < 2:
         raise ConfigError(f"--repeats: expected at least 2, got {repeats}")
@@ -51,7 +52,7 @@ def agreements(
             if first == second:
                 pairs = list(combinations(labels[first], 2))
             else:
-                pairs = list(zip(labels[first], labels[second], strict=True))
+                pairs = list(product(labels[first], labels[second]))
             values = np.array([nmi(*pair) for pair in pairs])
             spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
             found.append(Agreement(first, second, k, float(values.mean()), spread, len(values)))
