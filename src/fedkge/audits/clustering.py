@@ -39,9 +39,9 @@ def agreements(
     """Cluster the rows [n, width] of every group's models, and compare groups.
 
     The i-th clustering of a group is of its i-th model (counted round), started anew. Two groups are compared
-    by all pairs of a clustering of one and a clustering of the other, as in the paper's Table 4: 25 pairs with
-    5 repeats. A group is compared with itself by all pairs of different clusterings. That says how much of a
-    difference is k-means and chance.
+    by all pairs of a clustering of one and a clustering of the other, as in the paper's Table 4: 25 pairs
+    with 5 repeats. A group is compared with itself by all pairs of different clusterings. That says how much
+    of a difference is k-means and chance.
     """
     if repeats < 2:
         raise ConfigError(f"--repeats: expected at least 2, got {repeats}")
