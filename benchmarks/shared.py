@@ -1,12 +1,13 @@
 """Whether sharing negatives costs accuracy: pairs of runs that differ in `trainer.chunk` alone.
 
-    FEDKGE_DATA=... python benchmarks/shared.py --out DIR [--device cuda] [--lane 0/5] [--seconds 500]
-    python benchmarks/shared.py --out DIR --table
+    FEDKGE_DATA=... python benchmarks/shared.py --out FILE [--device cuda] [--lanes 5] [--seconds 450]
+    python benchmarks/shared.py --out FILE --table
 
 Runs FB15k-237-C3 and R10 with `single` and `fedep`, TransE, RotatE and ComplEx, seeds 0 to 2, each with own
-negatives and with chunks of 128, for the same epochs. Every run leaves one JSON line in DIR, and is not run
-again. `--lane` takes every n-th of them, so that several processes share a device; no run begins after
-`--seconds`. The table has the means over seeds, and their difference beside the seeds' standard deviations.
+negatives and with chunks of 128, for the same epochs. Every run adds one JSON line to FILE, and is not run
+again. All runs of one row of the table come one after another. `--lanes` processes share the device; no run
+begins after `--seconds`. The table has the means over seeds, and their difference beside the seeds' standard
+deviations.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import multiprocessing
 import statistics
 import tempfile
 import time
 import warnings
 from collections import defaultdict
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +39,18 @@ MODELS: dict[str, dict[str, Any]] = {
     "complex": {"name": "complex", "dim": 128},
 }
 TRAINER = {"epochs": 3, "batch_size": 1024, "negatives": 256, "lr": 1e-3}
-ROUNDS = 20
+ROUNDS = 30
+ROW, RUN = ("model", "data", "method"), ("seed", "chunk")  #: what names a row of the table, and a run in it
 
 
 def matrix() -> list[dict[str, Any]]:
-    """The runs, so ordered that a part of them is whole pairs."""
-    every = itertools.product(SEEDS, MODELS, DATA, METHODS, CHUNKS)
-    names = ("seed", "model", "data", "method", "chunk")
-    return [dict(zip(names, values, strict=True)) for values in every]
+    """The runs, row by row."""
+    every = itertools.product(MODELS, DATA, METHODS, SEEDS, CHUNKS)
+    return [dict(zip((*ROW, *RUN), values, strict=True)) for values in every]
+
+
+def key(of: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(of[name] for name in (*ROW, *RUN))
 
 
 def configuration(of: dict[str, Any], rounds: int) -> dict[str, Any]:
@@ -58,39 +65,42 @@ def configuration(of: dict[str, Any], rounds: int) -> dict[str, Any]:
     }
 
 
-def place(out: Path, of: dict[str, Any]) -> Path:
-    return out / ("-".join(map(str, of.values())) + ".json")
+@cache
+def sources(data: str) -> Sources:
+    """Read once in each process."""
+    return load(Experiment.parse(configuration(next(of for of in matrix() if of["data"] == data), 1)))
 
 
-def measure(
-    of: dict[str, Any], device: torch.device, known: dict[str, Sources], rounds: int
-) -> dict[str, Any]:
+def measure(of: dict[str, Any], device: str, rounds: int, until: float) -> dict[str, Any] | None:
+    """What a run's summary says; None if it is too late to begin."""
+    if time.time() > until:
+        return None
+    warnings.simplefilter("ignore")
     one = Experiment.parse(configuration(of, rounds))
-    if of["data"] not in known:
-        known[of["data"]] = load(one)
     with tempfile.TemporaryDirectory() as folder:
-        summary = run(one, RunFolder.create(Path(folder) / "run", one, False), device, known[of["data"]])
+        place = RunFolder.create(Path(folder) / "run", one, False)
+        summary = run(one, place, torch.device(device), sources(of["data"]))
     found = {name: summary["metrics"]["test"][name] for name in ("mrr", "hits@10")}
-    return {
-        **of,
-        "rounds": rounds,
-        **found,
-        "best_round": summary["best_round"],
-        "seconds": summary["seconds"],
-    }
+    rest = {"best_round": summary["best_round"], "seconds": summary["seconds"]}
+    return {**of, "rounds": rounds, **found, **rest}
+
+
+def lines(out: Path) -> list[dict[str, Any]]:
+    """What has been measured; the last line of a run that was stopped may be cut off."""
+    text = out.read_text() if out.exists() else ""
+    return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 
 
 def table(out: Path) -> str:
-    """Markdown: a row for each data, model and method."""
+    """Markdown: a row for each model, data and method."""
     found: dict[tuple[str, ...], dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    for file in sorted(out.glob("*.json")):
-        one = json.loads(file.read_text())
-        found[one["data"], one["model"], one["method"]][one["chunk"]][one["seed"]] = 100 * one["mrr"]
-    lines = [
-        "| data | model | method | own | shared by 128 | difference | two deviations | holds | seeds |",
-        "|---|---|---|---|---|---|---|---|---|",
+    for one in lines(out):
+        found[one["model"], one["data"], one["method"]][one["chunk"]][one["seed"]] = 100 * one["mrr"]
+    rows = [
+        "| model | data | method | own | shared by 128 | difference | two deviations | holds | seeds |",
+        "|---|---|---|---:|---:|---:|---:|---|---:|",
     ]
-    for key, by_chunk in sorted(found.items()):
+    for row, by_chunk in found.items():
         seeds = sorted(by_chunk[1].keys() & by_chunk[128].keys())
         if not seeds:
             continue
@@ -99,35 +109,32 @@ def table(out: Path) -> str:
         spread = max(statistics.stdev(own), statistics.stdev(shared)) if len(seeds) > 1 else float("nan")
         holds = "yes" if gap >= -2 * spread else "no"
         means = f"{statistics.mean(own):.2f} | {statistics.mean(shared):.2f} | {gap:+.2f} | {2 * spread:.2f}"
-        lines.append(f"| {' | '.join(key)} | {means} | {holds} | {len(seeds)} |")
-    return "\n".join(lines)
+        rows.append(f"| {' | '.join(row)} | {means} | {holds} | {len(seeds)} |")
+    return "\n".join(rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="a file of JSON lines")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--lane", default="0/1")
+    parser.add_argument("--lanes", type=int, default=1, help="runs side by side")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of three epochs each")
-    parser.add_argument("--chunk", type=int, choices=CHUNKS, help="only these runs; both if not given")
+    parser.add_argument("--only", default="", help="rows whose model, data and method contain this text")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--table", action="store_true")
     asked = parser.parse_args()
     if asked.table:
         print(table(asked.out))
         return
-    warnings.simplefilter("ignore")
-    asked.out.mkdir(parents=True, exist_ok=True)
-    lane, lanes = map(int, asked.lane.split("/"))
-    began, known = time.monotonic(), {}
-    wanted = [of for of in matrix() if asked.chunk in (None, of["chunk"])]
-    for of in wanted[lane::lanes]:
-        if time.monotonic() - began > asked.seconds:
-            break
-        file = place(asked.out, of)
-        if not file.exists():
-            file.write_text(json.dumps(measure(of, torch.device(asked.device), known, asked.rounds)))
-            print(file.read_text(), flush=True)
+    done = {key(one) for one in lines(asked.out)}
+    rows = [of for of in matrix() if asked.only in " ".join(of[name] for name in ROW)]
+    wanted = [of for of in rows if key(of) not in done]
+    how = {"device": asked.device, "rounds": asked.rounds, "until": time.time() + asked.seconds}
+    with multiprocessing.get_context("spawn").Pool(asked.lanes) as lanes, asked.out.open("a") as out:
+        for found in lanes.imap_unordered(partial(measure, **how), wanted):
+            if found is not None:
+                print(json.dumps(found), file=out, flush=True)
+                print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":
