@@ -13,9 +13,11 @@ import pytest
 import torch
 
 from fedkge.errors import ConfigError
+from fedkge.exchange.hops import introduced
 from fedkge.exchange.rows import Message
 from fedkge.exchange.wire import length
 from fedkge.graphs.graph import Axis, Federation
+from fedkge.methods.conversation import converse
 from fedkge.methods.fkge import FKGE
 from fedkge.methods.lending import lent
 from fedkge.nodes.journal import read_journal
@@ -27,7 +29,9 @@ from fedkge.reports.privacy import spent
 from fedkge.runs.data import Sources
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.meeting import Meeting
+from fedkge.runtimes.replay import _end
 from fedkge.runtimes.run import run
+from fedkge.runtimes.simulate import Simulated
 from small_federations import experiment, small_federation, small_graph
 
 SMALL: dict[str, Any] = {"name": "fkge", "teachers": 2, "hidden": 8, "batch": 4, "passes": 2, "first": 2}
@@ -114,6 +118,52 @@ def test_no_conversation_without_something_in_common(tmp_path: Path) -> None:
     assert {e["partner"] for e in events(run, "nothing in common")["z"]} == {"a", "b"}
     assert not any(e["talk"] for e in events(run, "update")["z"])
     assert run.peers["z"].stopped
+
+
+# Going back
+
+
+def strangers() -> Federation:
+    return {n: small_graph(i, [f"{n}{k}" for k in range(12)], [f"{n}r"], 60, 6) for i, n in enumerate("yz")}
+
+
+@pytest.mark.parametrize("patience", [0, 1])
+def test_peers_with_nothing_in_common_train_exactly_as_single_does(tmp_path: Path, patience: int) -> None:
+    """Neither talking in vain nor a measurement that is no gain changes how a peer trains."""
+    terms: dict[str, Any] = {"rounds": 12, "evaluate": {"every": 2, "patience": patience, "keep": "each"}}
+    peers = met(tmp_path / "peers", strangers(), method={"apart": False, "first": 2}, **terms)
+    one = experiment(method={"name": "single"}, **terms)
+    folder = RunFolder.create(tmp_path / "single", one, resume=False)
+    alone = Simulated(one, Sources.of(one, strangers()), folder, torch.device("cpu"))
+    alone.play()
+    kept = {name: stack.bests[name] for stack in alone.stacks for name in stack.names}
+    scores = {name: [e["score"] for e in own] for name, own in events(peers, "update").items()}
+    assert any(own != sorted(own) for own in scores.values()), "some measurement was no gain"
+    for name, peer in peers.peers.items():
+        for axis in Axis:
+            assert torch.equal(peer.own.best.table(axis), kept[name].table(axis)), name
+
+
+def test_a_conversation_that_is_no_gain_leaves_tables_and_moments_as_they_were(tmp_path: Path) -> None:
+    run = meeting(tmp_path)
+    ends = {name: run.peers[name] for name in "ab"}
+    for peer in ends.values():
+        peer.work()  # the first rounds
+    talk = [converse(_end(peer, "0123456789abcdef"), peer.id == "a") for peer in ends.values()]
+    heard = dict(zip("ab", introduced(*talk), strict=True))
+    for name, peer in ends.items():
+        peer.own.alone()
+        before = {key: tensor.clone() for key, tensor in peer.learner.state().items()}
+        assert any(key.startswith("training.") for key in before)
+        score, now, peer.own.score = peer.own.score, peer.own.now, 1.0  # nothing is a gain
+        assert not peer.own.after(heard[name])["gained"]
+        assert peer.own.now == now
+        for key, tensor in peer.learner.state().items():
+            assert torch.equal(tensor, before[key]), key
+        peer.own.score = score = -1.0  # everything is
+        assert peer.own.after(heard[name])["gained"]
+        assert any(not torch.equal(tensor, before[key]) for key, tensor in peer.learner.state().items())
+        assert peer.own.now == peer.own.score > score
 
 
 # Lending

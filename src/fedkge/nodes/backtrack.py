@@ -1,4 +1,4 @@
-"""What a peer has learnt: it trains, measures on validation, and goes back unless that was a gain."""
+"""What a peer has learnt: it trains, measures, and undoes what follows a conversation unless it is a gain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from fedkge.graphs.persons import about_nobody
 from fedkge.methods import Member
 from fedkge.methods.conversation import Heard
 from fedkge.methods.fkge import FKGE
-from fedkge.methods.lending import Loan
 from fedkge.models import Tables
 from fedkge.nodes.stack import Identities, Learner, Stack
 from fedkge.nodes.terms import Terms
@@ -27,14 +26,19 @@ LENT = b"\x00lent %d"  #: ids of lent things, from which their first rows are dr
 
 
 class Backtracking:
-    """A peer's tables: those it trains, the best ones, and those from before it met anybody."""
+    """A peer's tables: those it trains, the best ones, and those from before it met anybody.
+
+    Training alone goes on from where it is, as it would without others, and the best tables are kept. What
+    follows a conversation is undone, moments of the optimizer included, unless it is better than the best.
+    """
 
     def __init__(self, terms: Terms, learner: Learner, ids: Identities) -> None:
         assert isinstance(terms.method, FKGE)
         self.terms, self.method, self.learner, self.ids = terms, terms.method, learner, ids
         self.tables, self.best = learner.site.tables, learner.best
         self.before: Tables | None = None  # the best ones when the first conversation began
-        self.score, self.best_at, self.rounds, self.fails = -inf, 0, 0, 0
+        self.score, self.now = -inf, -inf  # on validation: the best tables, and those that are trained
+        self.best_at, self.rounds, self.fails = 0, 0, 0
         self.seconds = {"train": 0.0, "evaluate": 0.0}
 
     @property
@@ -55,18 +59,34 @@ class Backtracking:
 
     def alone(self, rounds: int | None = None) -> dict[str, Any]:
         """Train without anybody's help."""
-        return self._update(min(rounds or self.every, self.terms.rounds - self.rounds), None)
+        done = self._update(min(rounds or self.every, self.terms.rounds - self.rounds), None)
+        self.now = done["score"]
+        return done
 
     def after(self, heard: Heard) -> dict[str, Any]:
         """Adopt what a conversation has brought, and train with what was lent."""
         if self.before is None:
             self.before = self.best.to(self.best.device)
+        here = {name: tensor.clone() for name, tensor in self._trained().items()}
         self.adopt(heard)
-        if self.method.adoption == "better" and self.measure() < self.score:
-            self.tables.copy_(self.best)  # what was lent is of use all the same
+        if self.method.adoption == "better" and self.measure() < self.now:
+            self._go_to(here)  # what was lent is of use all the same
         else:
             self.learner.stack.training.restart()
-        return self._update(self.every, heard if heard.loan is not None else None)
+        done = self._update(self.every, heard if heard.loan is not None else None)
+        if not done["gained"]:
+            self._go_to(here)
+        else:
+            self.now = done["score"]
+        return done
+
+    def _trained(self) -> dict[str, Tensor]:
+        """What training changes: tables and moments, as views."""
+        return {n: t for n, t in self.learner.state().items() if not n.startswith("best.")}
+
+    def _go_to(self, state: Mapping[str, Tensor]) -> None:
+        for name, tensor in self._trained().items():
+            tensor.copy_(state[name])
 
     @torch.no_grad()
     def adopt(self, heard: Heard) -> None:
@@ -87,8 +107,6 @@ class Backtracking:
             self.best.copy_(self.tables)
             self.score, self.best_at, self.fails = score, self.rounds, 0
         else:
-            self.tables.copy_(self.best)
-            self.learner.stack.training.restart()
             self.fails += 1
         spent = {"train": trained - began, "evaluate": time.perf_counter() - trained}
         for kind, seconds in spent.items():
@@ -114,6 +132,7 @@ class Backtracking:
             raise diverged(self.learner.name)
         return loss
 
+    @torch.no_grad()
     def _fit_with(self, heard: Heard, rounds: int) -> float:
         """Train on a copy that has lent things behind the own ones; of these nothing is kept."""
         name, own, loan = self.learner.name, self.tables, heard.loan
@@ -124,20 +143,18 @@ class Backtracking:
         stack = Stack(
             self.terms, {name: Member(graph, {})}, {name: ids}, own.device, self.learner.stack.captured
         )
-        self._lay(stack.tables, loan)
+        wide = stack.state(name)  # own rows and their moments come first
+        for key, tensor in self._trained().items():
+            wide[key][: len(tensor)] = tensor
+        for axis, rows in ((Axis.ENTITY, loan.entities), (Axis.RELATION, loan.relations)):
+            lent = stack.tables.table(axis)[len(own.table(axis)) :]
+            lent[:, : rows.shape[1]] = rows.to(lent.device)
         loss = 0.0
         for number in range(self.rounds + 1, self.rounds + rounds + 1):
             loss = stack.fit([name], number)[name]
-        for axis in Axis:
-            own.table(axis).copy_(stack.tables.table(axis)[: len(own.table(axis))])
+        for key, tensor in self._trained().items():
+            tensor.copy_(wide[key][: len(tensor)])
         return self._finite(loss)
-
-    @torch.no_grad()
-    def _lay(self, tables: Tables, loan: Loan) -> None:
-        for axis, rows in ((Axis.ENTITY, loan.entities), (Axis.RELATION, loan.relations)):
-            own, table = self.tables.table(axis), tables.table(axis)
-            table[: len(own)] = own
-            table[len(own) :, : rows.shape[1]] = rows.to(table.device)
 
     # Measuring
 
@@ -161,8 +178,10 @@ class Backtracking:
 
     def plain(self) -> dict[str, Any]:
         names = ("best_at", "rounds", "fails", "seconds")
-        score = None if self.score == -inf else self.score
-        return {name: getattr(self, name) for name in names} | {"score": score}
+        scores = {name: getattr(self, name) for name in ("score", "now")}
+        return {name: getattr(self, name) for name in names} | {
+            name: None if score == -inf else score for name, score in scores.items()
+        }
 
     def load(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
         device = self.best.device
@@ -172,4 +191,4 @@ class Backtracking:
             self.before = Tables(self.best.model, entities, relations)
         for name in ("best_at", "rounds", "fails", "seconds"):
             setattr(self, name, plain[name])
-        self.score = -inf if plain["score"] is None else plain["score"]
+        self.score, self.now = (-inf if plain[n] is None else plain[n] for n in ("score", "now"))
