@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from fedkge.machine import use_threads
+
 Config = Annotated[Path, typer.Argument(help="An experiment: a TOML file.", show_default=False)]
 Out = Annotated[Path | None, typer.Option(help="A folder for what is made.", show_default="runs/NAME")]
 Set = Annotated[
@@ -16,6 +18,15 @@ Seeds = Annotated[
     str | None, typer.Option(help="Repeat with each of these seeds, as in 0,1,2.", show_default=False)
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="CPU threads, for all nodes together; results do not depend on it.",
+        callback=lambda count: count if count is None else use_threads(count),
+        show_default="all cores",
+    ),
+]
 Resume = Annotated[bool, typer.Option(help="Go on where it was interrupted; what is done is not repeated.")]
 NoStack = Annotated[
     bool, typer.Option("--no-stack", help="Train site by site; on a CPU the results are the same.")

@@ -15,6 +15,7 @@ from fedkge.cli.report import report
 from fedkge.cli.run import compare, run, sweep
 from fedkge.cli.unlearn import unlearn, yardsticks
 from fedkge.cli.watch import watch
+from fedkge.machine import prepare
 
 app = typer.Typer(
     name="fedkge",
@@ -51,4 +52,5 @@ app.command()(explain.explain)
 
 def main() -> None:
     """Run the command line."""
+    prepare()
     app()

@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
-from fedkge.cli.arguments import Device
+from fedkge.cli.arguments import Device, Threads
 from fedkge.cli.output import command
 
 
 def hub(
     file: Annotated[Path, typer.Argument(metavar="HUB.toml", help="What is trained, and by which sites.")],
     device: Device = "auto",
+    threads: Threads = None,
 ) -> None:
     """Be the hub until the run is over; started again, it goes on."""
     with command():
@@ -35,6 +36,7 @@ def hub(
 def site(
     file: Annotated[Path, typer.Argument(metavar="SITE.toml", help="This site's graph, key and kit.")],
     device: Device = "auto",
+    threads: Threads = None,
 ) -> None:
     """Be a site until the run is over; started again, it goes on."""
     with command():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkge.cli.arguments import Device
+from fedkge.cli.arguments import Device, Threads
 from fedkge.cli.output import command
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def peer(
     file: Annotated[Path, typer.Argument(metavar="PEER.toml", help="Who this peer is, and whom it knows.")],
     device: Device = "auto",
+    threads: Threads = None,
 ) -> None:
     """Train, meet other peers, and end when nobody improves any more; started again, it goes on."""
     with command():

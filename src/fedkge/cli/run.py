@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkge.cli.arguments import Config, Device, Json, NoStack, Out, Reference, Resume, Seeds, Set
+from fedkge.cli.arguments import Config, Device, Json, NoStack, Out, Reference, Resume, Seeds, Set, Threads
 from fedkge.cli.output import check, command, show
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def run(
     set_: Set = [],  # noqa: B006 - typer copies it
     seeds: Seeds = None,
     device: Device = "auto",
+    threads: Threads = None,
     resume: Resume = False,
     no_stack: NoStack = False,
     json: Json = False,
@@ -66,6 +67,7 @@ def compare(
     seeds: Seeds = None,
     reference: Reference = None,
     device: Device = "auto",
+    threads: Threads = None,
     resume: Resume = False,
     no_stack: NoStack = False,
     json: Json = False,
@@ -124,6 +126,7 @@ def sweep(
     set_: Set = [],  # noqa: B006
     seeds: Seeds = None,
     device: Device = "auto",
+    threads: Threads = None,
     resume: Resume = False,
     no_stack: NoStack = False,
     json: Json = False,

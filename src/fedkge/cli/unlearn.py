@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkge.cli.arguments import Device, Json, Resume
+from fedkge.cli.arguments import Device, Json, Resume, Threads
 from fedkge.cli.output import command, show
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ def unlearn(
     erase: Annotated[bool, typer.Option("--erase", help="Remove the old run's folder in the end.")] = False,
     no_audit: Annotated[bool, typer.Option("--no-audit", help="Leave the measurements out.")] = False,
     device: Device = "auto",
+    threads: Threads = None,
     resume: Resume = False,
     json: Json = False,
 ) -> None:
@@ -127,6 +128,7 @@ def yardsticks(
     ] = None,
     ignore_missing: IgnoreMissing = False,
     device: Device = "auto",
+    threads: Threads = None,
     json: Json = False,
 ) -> None:
     """Forget the same triples in every way there is, re-training included, and show them side by side."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import queue
 import struct
 import subprocess
@@ -23,6 +22,8 @@ from fedkge.errors import ConfigError, DataError, FedkgeError
 from fedkge.exchange.rows import HUB, Message
 from fedkge.exchange.tally import Tally
 from fedkge.exchange.wire import decode, encode
+from fedkge.machine import environment
+from fedkge.machine import threads as threads_here
 from fedkge.nodes.accept import Accept
 from fedkge.nodes.clock import Clock
 from fedkge.nodes.ledgers import check_begun
@@ -80,12 +81,11 @@ class Child:
 
     def start(self) -> None:
         """By exec, with no more than the folder's name; kernels get a fair part of the cores."""
-        limits = {"NUMBA_NUM_THREADS": str(self.threads), "OMP_NUM_THREADS": str(self.threads)}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "fedkge.runtimes.node", str(self.home)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=limits | dict(os.environ),
+            env=environment(self.threads),
             start_new_session=True,  # a terminal's signals reach the parent, which ends its children in order
         )
         self.starts += 1
@@ -187,7 +187,7 @@ class Processes(Carrier):
             experiment.participation if experiment.method.shares else type(experiment.participation)()
         )
         self.loop = Loop(self, participation, experiment.seed, self.record, how.save_every, bool(rounds), tap)
-        threads = max(1, (os.cpu_count() or 1) // len(self.members))
+        threads = max(1, threads_here() // len(self.members))
         self.frames: Frames = queue.Queue()
         self.children = {name: Child(name, home, threads, self.frames) for name, home in homes.items()}
 
