@@ -10,7 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from fedkge.methods.handshake import Effect, Handshake, Line, State
+from fedkge.methods.handshake import Handshake
+from fedkge.methods.lines import Effect, Line, State
 
 NAMES = ("a", "b", "c", "d")
 
@@ -31,6 +32,7 @@ class Meeting(RuleBasedStateMachine):
         self.counted: dict[str, set[str]] = {name: set() for name in NAMES}
         self.callee: dict[str, str] = {}  # by conversation
         self.gains = 0
+        self.disk = {name: self._kept(name) for name in NAMES}
 
     # What may happen
 
@@ -62,6 +64,16 @@ class Meeting(RuleBasedStateMachine):
                 self._deliver(self.post.pop(0))
 
     @rule(name=st.sampled_from(NAMES))
+    def die(self, name: str) -> None:
+        """A peer is killed, and comes back with what it last wrote."""
+        self.peers[name] = Handshake(name, NAMES)
+        self.peers[name].load(self.disk[name])
+        self.peers[name].restarted()
+        self._do(name, *self.peers[name].expired())
+        self._say(name, self.peers[name].status())
+        self.disk[name] = self._kept(name)
+
+    @rule(name=st.sampled_from(NAMES))
     def act(self, name: str) -> None:
         self._say(name, self.peers[name].act())
 
@@ -74,7 +86,9 @@ class Meeting(RuleBasedStateMachine):
         if self.peers[name].working:
             gained = gained and self.gains < 12
             self.gains += gained
-            self._say(name, self.peers[name].trained(gained, content=True))
+            lines = self.peers[name].trained(gained, content=True)
+            self.disk[name] = self._kept(name)
+            self._say(name, lines)
 
     @rule(name=st.sampled_from(NAMES))
     def said_all(self, name: str) -> None:
@@ -83,7 +97,10 @@ class Meeting(RuleBasedStateMachine):
         if talk is not None and not talk.whole:
             other = self.peers[talk.partner]
             if other.talk is not None and other.talk.id == talk.id:
-                self._say(name, self.peers[name].said_all())
+                lines = self.peers[name].said_all()
+                if lines:  # a caller that dies now is in doubt when it comes back
+                    self.disk[name] = self._kept(name)
+                self._say(name, lines)
 
     # What must hold
 
@@ -108,6 +125,9 @@ class Meeting(RuleBasedStateMachine):
                 caller, partner = talk.split("/")[0], self._partner(talk)
                 if caller == name:
                     assert talk in self.counted[partner]
+
+    def _kept(self, name: str) -> Any:
+        return json.loads(json.dumps(self.peers[name].kept()))
 
     def _partner(self, talk: str) -> str:
         return self.callee[talk]
@@ -134,6 +154,7 @@ class Meeting(RuleBasedStateMachine):
                 assert effect.talk not in self.counted[name], "counts once"
                 self.counted[name].add(effect.talk)
                 self.peers[name].train()
+                self.disk[name] = self._kept(name)
 
     def _say(self, name: str, lines: list[Line]) -> None:
         self.post += [Sent(name, line) for line in lines]
@@ -163,7 +184,8 @@ class Meeting(RuleBasedStateMachine):
 
     def _stuck(self) -> Any:
         return {
-            n: (p.state, p.calling, p.talk, p.wanted, p.doubts, p.report()) for n, p in self.peers.items()
+            n: (p.state, p.calling, p.talk, p.news.wanted, p.doubts, p.report())
+            for n, p in self.peers.items()
         }
 
 

@@ -31,7 +31,7 @@ from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.meeting import Meeting
 from fedkge.runtimes.replay import _end
 from fedkge.runtimes.run import run
-from fedkge.runtimes.simulate import Simulated
+from fedkge.runtimes.simulate import Simulated, Simulation
 from small_federations import experiment, small_federation, small_graph
 
 SMALL: dict[str, Any] = {"name": "fkge", "teachers": 2, "hidden": 8, "batch": 4, "passes": 2, "first": 2}
@@ -39,13 +39,18 @@ SITES = small_federation(relations_in_common=True)
 
 
 def meeting(
-    path: Path, sites: Federation = SITES, tap: Callable[[Message], None] | None = None, **changes: Any
+    path: Path,
+    sites: Federation = SITES,
+    tap: Callable[[Message], None] | None = None,
+    save_every: float = 0.0,
+    **changes: Any,
 ) -> Meeting:
     method = {**SMALL, **changes.pop("method", {})}
     options = {"rounds": 10, "evaluate": {"every": 2, "patience": 1}, **changes}
     one = experiment(method=method, **options)
     folder = RunFolder.create(path, one, resume=(path / "config.toml").exists())
-    return Meeting(one, Sources.of(one, sites), folder, torch.device("cpu"), tap=tap)
+    how = Simulation(save_every=save_every)
+    return Meeting(one, Sources.of(one, sites), folder, torch.device("cpu"), how, tap=tap)
 
 
 def met(path: Path, sites: Federation = SITES, **changes: Any) -> Meeting:
@@ -377,36 +382,77 @@ def test_privacy_is_said_of_votes_and_rows(tmp_path: Path) -> None:
     assert said["both"].costs[0].epsilon > said["votes"].costs[0].epsilon
 
 
-def test_a_run_that_was_killed_goes_on(tmp_path: Path) -> None:
-    class Killed(Exception):
-        pass
+class Killed(Exception):
+    pass
 
-    def kill(message: Message) -> None:
-        if message.kind == "say" and message.round == 9:
+
+def killed_at(kind: str, times: int) -> Callable[[Message], None]:
+    """Listens, and dies when a kind of message was sent so many times."""
+    sent = Counter[str]()
+
+    def tap(message: Message) -> None:
+        sent[message.kind] += 1
+        if sent[kind] == times:
             raise Killed
 
-    broken = meeting(tmp_path, tap=kill)
+    return tap
+
+
+def test_a_run_that_was_killed_goes_on_bit_by_bit(tmp_path: Path) -> None:
+    """Whenever it is killed: in a conversation, before it counts, after an update, late, several times."""
+    sent = Counter[str]()
+    whole = meeting(tmp_path / "whole", tap=lambda message: sent.update([message.kind]))
+    whole.play()
+    assert min(sent["commit"], sent["call"]) >= 4
+    for number, kills in enumerate(
+        (
+            [("say", sent["say"] // 3)],
+            [("commit", sent["commit"] - 1)],
+            [("status", sent["status"] // 2)],
+            [("say", sent["say"] // 4)] * 3,
+        )
+    ):
+        path = tmp_path / str(number)
+        for kind, times in kills:
+            with pytest.raises(Killed):
+                meeting(path, tap=killed_at(kind, times)).play()
+        again = meeting(path)
+        assert again.saves
+        again.play()
+        for name, peer in again.peers.items():
+            (tensors, plain), (others, other) = peer.state(), whole.peers[name].state()
+            assert tensors.keys() == others.keys()
+            assert all(torch.equal(tensor, others[key]) for key, tensor in tensors.items())
+            del plain["own"]["seconds"], other["own"]["seconds"]
+            assert plain == other
+        assert again.record.tally.summary() == whole.record.tally.summary()
+        assert again.record.scores == whole.record.scores
+
+
+def test_a_run_that_was_not_saved_begins_anew(tmp_path: Path) -> None:
     with pytest.raises(Killed):
-        broken.play()
-    again = meeting(tmp_path)
-    assert all(peer.own.rounds >= 2 for peer in again.peers.values())
-    again.play()
-    assert all(peer.stopped for peer in again.peers.values())
+        meeting(tmp_path / "a", tap=killed_at("say", 40), save_every=1e9).play()
+    again, whole = met(tmp_path / "a"), met(tmp_path / "b")
+    assert all(torch.equal(table, rows(whole)[name]) for name, table in rows(again).items())
 
 
 def test_a_caller_that_dies_before_the_answer_asks_and_both_agree(tmp_path: Path) -> None:
-    class Killed(Exception):
-        pass
+    """As over a network: each peer has a checkpoint of its own, and conversations under way are lost."""
 
-    def kill(message: Message) -> None:
-        if message.kind == "commit":
-            raise Killed
+    def lasting(tap: Callable[[Message], None] | None) -> Meeting:
+        run = meeting(tmp_path, tap=tap, save_every=1e9)
+        for peer in run.peers.values():
+            peer.setting = replace(peer.setting, often=True)
+            peer.resume()
+        return run
 
-    broken = meeting(tmp_path, tap=kill)
     with pytest.raises(Killed):
-        broken.play()
-    again = meeting(tmp_path)
+        lasting(killed_at("commit", 1)).play()
+    again = lasting(None)
     assert any(peer.shakes.doubts for peer in again.peers.values())
+    stamps = {name: peer.shakes.news.own.stamp for name, peer in again.peers.items()}
     again.play()
     talks = Counter(e["talk"] for own in events(again, "update").values() for e in own if e["talk"])
     assert set(talks.values()) == {2}
+    for name, peer in again.peers.items():
+        assert peer.shakes.news.own.stamp > stamps[name] + 1000, "what was said before is older"

@@ -7,69 +7,21 @@ whose name sorts first goes on, and the other gives up its own call: so somebody
 
 A conversation counts at both ends or at none. When all was said, the caller sends `prepared` and the callee
 answers `commit`. A caller that hears nothing is in doubt: it keeps what it was told, goes on with other
-work, and asks again until it knows. Versions count improvements. A peer has nothing to do when it has
-met every partner's latest version; when everybody reports that, everybody can stop.
+work, and asks again until it knows. Who has improved, and whether anybody will, is in `news`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import asdict, replace
 from typing import Any
+
+from fedkge.methods.lines import Effect, Line, State, Talk
+from fedkge.methods.news import News, Report
 
 STRIKES = 3  #: conversations in a row that may fail before a partner's version is passed over
 REMEMBERED = 256  #: conversations that are over, of which late messages are recognised
-
-
-class State(StrEnum):
-    """What a peer can be."""
-
-    READY = "ready"
-    BUSY = "busy"
-    SLEEP = "sleep"
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Something to be said to a peer; `hear` lists the kinds."""
-
-    to: str
-    kind: str
-    talk: str = ""  #: the conversation's id
-    note: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """Something that the peer must do now: `begin`, `abort` or `commit` a conversation."""
-
-    kind: str
-    talk: str
-    partner: str
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a peer last said of itself."""
-
-    stamp: int = 0  #: later reports have larger ones
-    version: int = 0
-    idle: bool = False
-    left: bool = False  #: it takes part in no further conversation
-    over: bool = False  #: it has found that everybody is idle, and has ended
-    met: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Talk:
-    """A conversation that a peer is in, or calls for, or is in doubt about."""
-
-    id: str
-    partner: str
-    mine: bool  #: this end called
-    version: int = 0  #: the partner's, when the conversation began
-    whole: bool = False  #: this end has heard and said everything
+AHEAD = 1 << 20  #: more reports and calls than a peer makes between two checkpoints
 
 
 class Handshake:
@@ -77,16 +29,11 @@ class Handshake:
 
     def __init__(self, me: str, others: Collection[str]) -> None:
         self.me = me
-        self.partners = set(others) - {me}  # with whom there is, or may be, something in common
-        self.everyone = frozenset(others) | {me}
+        self.news = News(me, others)
         self.working = True  # training; a peer begins with that
         self.asleep = False
-        self.left = self.over_here = False
         self.content = False  # self-training brings nothing any more
-        self.version, self.stamp, self.number = 0, 0, 0
-        self.met: dict[str, int] = {}
-        self.reports: dict[str, Report] = {}
-        self.queue: list[str] = []
+        self.number = 0  # of the last call
         self.shy: set[str] = set()  # partners that were busy: they call back, or are tried after a while
         self.calling: Talk | None = None
         self.talk: Talk | None = None
@@ -94,7 +41,6 @@ class Handshake:
         self.over: dict[str, None] = {}  # conversations that have ended here, the last ones
         self.counted: dict[str, str] = {}  # partner -> the last one that counted; no later one is in doubt
         self.strikes: dict[str, int] = {}  # conversations with a partner that failed, in a row
-        self.gone: set[str] = set()  # peers that were not heard of for so long that nobody waits for them
 
     # What it is
 
@@ -105,64 +51,37 @@ class Handshake:
         return State.SLEEP if self.asleep else State.READY
 
     @property
-    def wanted(self) -> list[str]:
-        """Partners that have improved since the last meeting, in the order in which they said so."""
-        return [q for q in self.queue if self._news(q)]
+    def left(self) -> bool:
+        return self.news.own.left
 
-    def _news(self, q: str) -> bool:
-        report = self.reports.get(q)
-        return (
-            report is not None
-            and q in self.partners - self.gone
-            and not report.left
-            and report.version > self.met.get(q, 0)
-        )
+    @property
+    def ready(self) -> list[str]:
+        """Partners with news that it may call now."""
+        return [q for q in self.news.wanted if q not in self.shy and q not in self.doubts]
 
     @property
     def idle(self) -> bool:
         """Nothing to say, to hear or to train."""
         quiet = not (self.working or self.talk or self.calling or self.doubts)
-        return quiet and self.content and (self.left or not self.wanted)
+        return quiet and self.content and (self.left or not self.news.wanted)
 
     @property
     def finished(self) -> bool:
-        """Whether everybody is idle and has met the latest versions of its partners.
-
-        Reports may be old. A peer that is idle wakes up only by news that it has not met, and each report
-        says what was met: if all of them fit together, no news can be under way.
-        """
-        all_of_us = self.everyone - self.gone
-        if self.idle and any(report.over for report in self.reports.values()):
-            return True  # somebody has found out
-        known = {q: self.reports.get(q) for q in all_of_us if q != self.me} | {self.me: self.report()}
-        if not all(report is not None and report.idle for report in known.values()):
-            return False
-        versions = {q: (report.version, report.left) for q, report in known.items() if report}
-        return all(
-            report is not None and (report.left or versions[r][1] or report.met[r] == versions[r][0])
-            for report in known.values()
-            for r in (report.met if report else ())
-            if r in versions
-        )
+        """Whether nobody improves any more."""
+        return self.news.finished(self.idle)
 
     def report(self) -> Report:
         """What it says of itself."""
-        met = {q: self.met.get(q, 0) for q in sorted(self.partners - self.gone)}
-        return Report(self.stamp, self.version, self.idle, self.left, self.over_here, met)
+        return self.news.report(self.idle)
 
     def status(self) -> list[Line]:
         """The same, to everybody."""
-        self.stamp += 1
-        one = self.report()
-        note = {
-            "stamp": one.stamp,
-            "version": one.version,
-            "idle": one.idle,
-            "left": one.left,
-            "over": one.over,
-            "met": dict(one.met),
-        }
-        return [Line(q, "status", "", note) for q in sorted(self.everyone - {self.me})]
+        self._become(stamp=self.news.own.stamp + 1)
+        note = asdict(self.report())
+        return [Line(q, "status", "", note) for q in sorted(self.news.everyone - {self.me})]
+
+    def _become(self, **changes: Any) -> None:
+        self.news.own = replace(self.news.own, **changes)
 
     # What it does of itself
 
@@ -170,18 +89,21 @@ class Handshake:
         """If it is ready: call the first of the queue, or fall asleep."""
         if self.state is not State.READY or self.calling is not None or self.left:
             return []
-        ready = [q for q in self.wanted if q not in self.shy and q not in self.doubts]
-        if not ready:
+        if not self.ready:
             self.asleep = True
             return []
         self.number += 1
-        self.calling = Talk(f"{self.me}/{self.number}", ready[0], mine=True)
-        return [Line(ready[0], "call", self.calling.id, {"version": self.version})]
+        self.calling = Talk(f"{self.me}/{self.number}", self.ready[0], mine=True)
+        return [Line(self.calling.partner, "call", self.calling.id, self._version)]
+
+    @property
+    def _version(self) -> dict[str, int]:
+        return {"version": self.news.own.version}
 
     def trained(self, gained: bool, content: bool) -> list[Line]:
         """Training is over: a gain is broadcast. `content`: further training would bring nothing."""
         self.working, self.asleep, self.content = False, False, content
-        self.version += gained
+        self._become(version=self.news.own.version + gained)
         return self.status()
 
     def train(self) -> None:
@@ -190,12 +112,18 @@ class Handshake:
 
     def leave(self) -> list[Line]:
         """Take part in nothing further."""
-        self.left, self.content = True, True
+        self.content = True
+        self._become(left=True)
+        return self.status()
+
+    def end(self) -> list[Line]:
+        """Nobody improves any more: everybody is told."""
+        self._become(over=True)
         return self.status()
 
     def drop(self, q: str) -> None:
         """Nothing is in common with a partner."""
-        self.partners.discard(q)
+        self.news.partners.discard(q)
 
     def said_all(self) -> list[Line]:
         """This end of the conversation is complete."""
@@ -234,19 +162,20 @@ class Handshake:
         self.strikes[q] = self.strikes.get(q, 0) + 1
         if self.strikes[q] >= STRIKES:
             self.strikes[q] = 0
-            self.met[q] = max(self.met.get(q, 0), talk.version)
+            self.news.meet(q, talk.version)
 
     def lost(self, q: str) -> None:
         """A peer has not been heard of for long: nobody waits for it until it speaks again."""
-        self.gone.add(q)
+        self.news.gone.add(q)
 
     # What it hears
 
     def hear(self, q: str, kind: str, talk: str, note: Mapping[str, Any]) -> tuple[list[Line], list[Effect]]:
         """A line of another peer, whose note was checked."""
-        self.gone.discard(q)
+        self.news.gone.discard(q)
         if kind == "status":
-            return self._status(q, note), []
+            self._status(q, note)
+            return [], []
         if kind == "call":
             return self._called(q, talk, note)
         if kind == "accept":
@@ -259,45 +188,43 @@ class Handshake:
             "ask": self._asked,
         }[kind](q, talk)
 
-    def _status(self, q: str, note: Mapping[str, Any]) -> list[Line]:
-        old = self.reports.get(q, Report())
-        if note["stamp"] <= old.stamp:
-            return []
-        flags = (note["idle"], note["left"], note["over"])
-        self.reports[q] = Report(note["stamp"], note["version"], *flags, dict(note["met"]))
-        self.shy.discard(q)
-        if self._news(q):
-            if q not in self.queue:
-                self.queue.append(q)
-            self.asleep = False  # woken by a signal
-        return []
+    def _status(self, q: str, note: Mapping[str, Any]) -> None:
+        if self.news.heard(q, note):
+            self.shy.discard(q)
+            self.asleep = self.asleep and not self.news.of(q)  # woken by a signal
 
     def _called(self, q: str, id: str, note: Mapping[str, Any]) -> tuple[list[Line], list[Effect]]:
         if self.talk is not None and self.talk.id == id and not self.talk.mine:
-            return [Line(q, "accept", id, {"version": self.version})], []  # said again
+            return [Line(q, "accept", id, self._version)], []  # said again
         if id in self.over:
             return [Line(q, "refuse", id, {"why": "over"})], []
         lines, effects = list[Line](), list[Effect]()
         if self.talk is not None and self.talk.partner == q and not (self.talk.mine and self.talk.whole):
             more, effects = self.hang_up()  # it has given up the old one, or would not call
             lines += more
-        if self.talk is not None or self.working or self.left or q in self.doubts or q not in self.partners:
+        if (
+            self.talk is not None
+            or self.working
+            or self.left
+            or q in self.doubts
+            or q not in self.news.partners
+        ):
             self._end(Talk(id, q, mine=False), False)
-            self._enqueue(q)
+            self.news.enqueue(q)
             lines.append(Line(q, "refuse", id, {"why": "left" if self.left else "busy"}))
             lines += [Line(q, "ask", self.doubts[q].id)] if q in self.doubts else []
             return lines, effects
         if self.calling is not None:
             if q > self.me:
                 self._end(Talk(id, q, mine=False), False)
-                self._enqueue(q)
+                self.news.enqueue(q)
                 return [*lines, Line(q, "refuse", id, {"why": "busy"})], effects
             lines.append(Line(self.calling.partner, "bye", self.calling.id))
-            self._enqueue(self.calling.partner)
+            self.news.enqueue(self.calling.partner)
             self._end(self.calling, False)
             self.calling = None
         self.talk = Talk(id, q, mine=False, version=note["version"])
-        lines.append(Line(q, "accept", id, {"version": self.version}))
+        lines.append(Line(q, "accept", id, self._version))
         return lines, [*effects, Effect("begin", id, q)]
 
     def _accepted(self, q: str, id: str, note: Mapping[str, Any]) -> tuple[list[Line], list[Effect]]:
@@ -356,15 +283,44 @@ class Handshake:
         self._end(talk, True)
         return [], [Effect("commit", id, q)]
 
-    def _enqueue(self, q: str) -> None:
-        if q not in self.queue:
-            self.queue.append(q)
-
     def _end(self, talk: Talk, counted: bool) -> None:
         self.over[talk.id] = None
         if counted:
             self.counted[talk.partner], self.strikes[talk.partner] = talk.id, 0
-            self.met[talk.partner] = max(self.met.get(talk.partner, 0), talk.version)
-            self.queue = [q for q in self.queue if q != talk.partner or self._news(q)]
+            self.news.meet(talk.partner, talk.version)
         for old in list(self.over)[:-REMEMBERED]:
             del self.over[old]
+
+    # What lasts
+
+    def kept(self) -> dict[str, Any]:
+        """Plain values that a new process goes on from. A call or a conversation under way is not among them.
+
+        But a conversation that is whole at the end that called is in doubt from then on.
+        """
+        doubts = dict(self.doubts)
+        if self.talk is not None and self.talk.mine and self.talk.whole:
+            doubts[self.talk.partner] = self.talk
+        plain = {name: getattr(self, name) for name in ("working", "asleep", "content", "number")}
+        return {
+            **plain,
+            "news": self.news.state(),
+            "shy": sorted(self.shy),
+            "doubts": {q: asdict(talk) for q, talk in doubts.items()},
+            "over": list(self.over),
+            "counted": dict(self.counted),
+            "strikes": dict(self.strikes),
+        }
+
+    def load(self, kept: Mapping[str, Any]) -> None:
+        for name in ("working", "asleep", "content", "number"):
+            setattr(self, name, kept[name])
+        self.news.load(kept["news"])
+        self.shy, self.over = set(kept["shy"]), dict.fromkeys(kept["over"])
+        self.doubts = {q: Talk(**talk) for q, talk in kept["doubts"].items()}
+        self.counted, self.strikes = dict(kept["counted"]), dict(kept["strikes"])
+
+    def restarted(self) -> None:
+        """It may have said more than its checkpoint knows: numbers that it has used are not used again."""
+        self.number += AHEAD
+        self._become(stamp=self.news.own.stamp + AHEAD)

@@ -15,7 +15,8 @@ from fedkge.exchange.rows import Message, under
 from fedkge.graphs.graph import Axis
 from fedkge.methods.conversation import Aligned, End, Heard, Keys, converse
 from fedkge.methods.fkge import FKGE
-from fedkge.methods.handshake import Effect, Handshake, Line, Talk
+from fedkge.methods.handshake import Handshake
+from fedkge.methods.lines import Effect, Line
 from fedkge.nodes.backtrack import Backtracking
 from fedkge.nodes.base import Node, Setting
 from fedkge.nodes.identity import Identity
@@ -91,7 +92,7 @@ class PeerNode(Node):
         return self._saves
 
     def partners(self) -> Collection[str]:
-        return self.shakes.everyone - {self.id}
+        return self.shakes.news.everyone - {self.id}
 
     # What it does of itself
 
@@ -100,8 +101,11 @@ class PeerNode(Node):
         super().open()
         if self.shakes.working and not self.own.rounds:
             return []
+        self.shakes.restarted()
         lines, _ = self.shakes.expired()
-        return self._messages([*self.shakes.status(), *lines])
+        said = self._messages([*self.shakes.status(), *lines])
+        self._write()
+        return said
 
     @property
     def rests(self) -> bool:
@@ -113,8 +117,7 @@ class PeerNode(Node):
             return False
         if self.chat is not None or shakes.calling is not None:
             return True
-        ready = [q for q in shakes.wanted if q not in shakes.shy and q not in shakes.doubts]
-        return (not ready or shakes.left) and shakes.content
+        return (not shakes.ready or shakes.left) and shakes.content
 
     def work(self) -> list[Message]:
         """The next thing to do without being asked: an update, a call, training, or the end."""
@@ -311,11 +314,12 @@ class PeerNode(Node):
 
     def _stop(self) -> list[Message]:
         """Nobody improves any more."""
-        self.stopped = self.shakes.over_here = True
+        self.stopped = True
+        lines = self.shakes.end()
         self.note({"event": "done", "round": self.own.rounds})
         self.conclude()
         self._write()
-        return self._messages(self.shakes.status())
+        return self._messages(lines)
 
     def conclude(self) -> None:
         """Measure what was kept, and what there was before anybody was met; all of it stays in the folder."""
@@ -326,7 +330,11 @@ class PeerNode(Node):
             found = measured(own)
         if self.setting.tables:
             save_outcome(own, self.identity, found, self.store.path)
-        talks = {"talks": self.talks, "version": self.shakes.version, "exchange": clock.seconds["exchange"]}
+        talks = {
+            "talks": self.talks,
+            "version": self.shakes.news.own.version,
+            "exchange": clock.seconds["exchange"],
+        }
         spent = {"best_round": own.best_at, "seconds": own.seconds}
         plain = {
             "rounds": own.rounds,
@@ -352,20 +360,9 @@ class PeerNode(Node):
         for talk, heard in self.staged.items():
             staged[talk] = heard.session
             tensors |= {f"staged.{talk}.{name}": tensor for name, tensor in packed(heard).items()}
-        s = self.shakes
-        doubts = {q: [t.id, t.version] for q, t in s.doubts.items()}
-        if s.talk is not None and s.talk.mine and s.talk.whole:
-            doubts[s.talk.partner] = [s.talk.id, s.talk.version]
-        shakes = {
-            **{name: getattr(s, name) for name in ("version", "stamp", "number", "left", "content")},
-            "met": s.met,
-            "counted": s.counted,
-            "partners": sorted(s.partners),
-            "doubts": doubts,
-        }
         return tensors, {
             "own": self.own.plain(),
-            "shakes": shakes,
+            "shakes": self.shakes.kept(),
             "staged": staged,
             "todo": self.todo,
             "talks": self.talks,
@@ -380,14 +377,8 @@ class PeerNode(Node):
         self.own.load(under("own", tensors), plain["own"])
         self.todo = [(talk, partner) for talk, partner in plain["todo"]]
         self.talks, self.stopped, self._saves = plain["talks"], plain["stopped"], plain["saves"]
-        s, kept = self.shakes, plain["shakes"]
-        s.over_here = self.stopped
-        for name in ("version", "stamp", "number", "left", "content"):
-            setattr(s, name, kept[name])
-        s.met, s.counted, s.partners = dict(kept["met"]), dict(kept["counted"]), set(kept["partners"])
-        s.doubts = {q: Talk(id, q, True, version, True) for q, (id, version) in kept["doubts"].items()}
-        s.working = not self.own.rounds
-        for partner in s.everyone - {self.id}:
+        self.shakes.load(plain["shakes"])
+        for partner in self.partners():
             rows = {Axis(a): t for a, t in under(f"aligned.{partner}", tensors).items()}
             if rows:
                 self.aligned[partner] = rows

@@ -1,8 +1,14 @@
-"""All peers of a run in one process: messages are delivered in turn, and whoever has none does its work."""
+"""All peers of a run in one process: messages are delivered in turn, and whoever has none does its work.
+
+When no message is under way, nobody is in a conversation. All peers are saved together then, so that a run
+that was interrupted goes on bit by bit. Only noise differs: it is never drawn twice.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +29,7 @@ from fedkge.nodes.clock import Clock
 from fedkge.nodes.journal import Journal, dated
 from fedkge.nodes.making import check_terms, peer_node
 from fedkge.nodes.result import read_result
+from fedkge.nodes.store import Store
 from fedkge.runs.data import Sources
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
@@ -75,6 +82,24 @@ class MeetingRecord:
                 [dated({"event": "round", "round": number, **sums, "sites": sites, **total(sent.values())})]
             )
 
+    def state(self) -> dict[str, Any]:
+        """What a run that was interrupted must know of what went before."""
+        self.clock.lap()
+        return {
+            "turn": self.tally.turn,
+            "sent": {str(number): self.tally.round(number) for number in sorted(self.tally.rounds)},
+            "scores": dict(self.scores),
+            "trained": {str(number): dict(by) for number, by in self.trained.items()},
+            "seconds": dict(self.clock.seconds),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self.tally.turn, self.scores = state["turn"], dict(state["scores"])
+        for number, sites in state["sent"].items():
+            self.tally.add(int(number), sites)
+        self.trained = {int(number): dict(by) for number, by in state["trained"].items()}
+        self.clock.load(state["seconds"])
+
     def hear(self, node: str, event: Event) -> None:
         """Something has happened at a peer."""
         if event["event"] == "trained":
@@ -102,7 +127,7 @@ class MeetingRecord:
 
 
 class Meeting:
-    """Peers in one process, from where their folders say that they are."""
+    """Peers in one process, from their last common checkpoint on."""
 
     def __init__(
         self,
@@ -119,7 +144,7 @@ class Meeting:
             raise ConfigError(
                 "runtime.name: peers as processes are started with `fedkge peer`; expected simulate"
             )
-        self.experiment, self.tap, self.start = experiment, tap, None
+        self.experiment, self.how, self.tap, self.start = experiment, how, tap, None
         self.members = sources.members(experiment)
         if len(self.members) < 2:
             raise ConfigError("method: fkge needs at least two sites, which talk to each other")
@@ -147,7 +172,6 @@ class Meeting:
                 Setting(
                     run,
                     folder.home(name, member),
-                    often=True,
                     tables=how.tables,
                     tell=self.record.hear,
                     clock=self.clock,
@@ -157,19 +181,26 @@ class Meeting:
             )
             for name, member in self.members.items()
         }
-        for peer in self.peers.values():
-            peer.resume()
+        self.store = Store(folder.path)  # of what was sent and measured so far
+        self.saves = self._last_common()
+        if self.saves:
+            for peer in self.peers.values():
+                peer.resume(self.saves)
+            self.record.load(self.store.load(self.saves)[1])
         self.round = max(peer.own.rounds for peer in self.peers.values())
 
     def play(self) -> None:
         """Deliver what there is, in the order in which it was said; then let everybody do one thing."""
-        mail = deque(message for peer in self.peers.values() for message in peer.open())
-        naps = 0
+        first = [] if self.saves else [message for peer in self.peers.values() for message in peer.open()]
+        mail, naps, saved = deque(first), 0, time.monotonic()
         while not all(peer.stopped for peer in self.peers.values()):
             while mail:
                 message = mail.popleft()
                 self._sent(message)
                 mail += self.peers[message.recipient].receive(message)
+            if time.monotonic() - saved >= self.how.save_every:
+                self.save()
+                saved = time.monotonic()
             said = [message for peer in self.peers.values() for message in peer.work()]
             mail += said
             if not said and not mail:
@@ -177,6 +208,7 @@ class Meeting:
                 if naps > NAPS:
                     raise FedkgeError("peers wait for each other and nobody has anything to say")
                 mail += [message for peer in self.peers.values() for message in peer.expire(0)]
+        self.save()
         self.record.write_rounds()
         for name, member in self.members.items():
             found = read_result(self.folder.home(name, member))
@@ -185,6 +217,28 @@ class Meeting:
                 "best_round": found["peer"]["best_round"],
                 "best_rounds": {},
             }
+
+    def save(self) -> None:
+        """All peers under one number, unless somebody waits for an answer that will not come."""
+        peers = list(self.peers.values())
+        if any(peer.shakes.talk or peer.shakes.calling for peer in peers):
+            return
+        self.saves += 1
+        for peer in peers:
+            peer.save(self.saves)
+        if self.how.tables:
+            with self.clock.spending("checkpoint"):
+                self.store.save(self.saves, {}, self.record.state(), sync=False)
+                os.sync()
+            for store in self._stores():
+                store.forget(self.saves)
+
+    def _stores(self) -> list[Store]:
+        return [self.store, *(peer.store for peer in self.peers.values() if peer.store is not None)]
+
+    def _last_common(self) -> int:
+        """The last number that all have checkpoints of; 0 if there is none."""
+        return max(set.intersection(*(set(store.rounds()) for store in self._stores())), default=0)
 
     def _sent(self, message: Message) -> None:
         self.record.tally.count(message)

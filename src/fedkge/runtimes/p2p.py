@@ -239,7 +239,7 @@ class PeerRuntime:
 
     def _mark_absent(self, now: float) -> None:
         for name, last in self.heard.items():
-            if now - last > self.file.absence and name not in self.node.shakes.gone:
+            if now - last > self.file.absence and name not in self.node.shakes.news.gone:
                 self.node.note({"event": "absent", "partner": name, "seconds": round(now - last)})
                 self.node.shakes.lost(name)
 
@@ -254,7 +254,7 @@ class PeerRuntime:
                 break
 
     def _has_ended(self, name: str) -> bool:
-        report = self.node.shakes.reports.get(name)
+        report = self.node.shakes.news.reports.get(name)
         return (report is not None and report.over) or self.network.ways[name].lost > 0
 
     def _asked(self, number: int) -> None:
