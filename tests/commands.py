@@ -80,7 +80,15 @@ def answer(*arguments: object) -> Any:
     """What the command prints as JSON, which is all that it prints."""
     found = fedkge(*arguments, "--json")
     assert found.exit_code == 0, found.output
-    return json.loads(found.stdout)
+    return printed(found.stdout)
+
+
+def printed(text: str) -> Any:
+    """The result in what `--json` prints, whose shape all commands share."""
+    found = json.loads(text)
+    assert list(found) == ["version", "result"]
+    assert found["version"] == 1
+    return found["result"]
 
 
 def refused(*arguments: object) -> str:

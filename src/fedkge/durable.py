@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from fedkge.errors import DataError
 
@@ -69,3 +72,22 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def json_text(value: Any, indent: int | None = None, ascii: bool = True) -> str:
+    """JSON as its standard has it: a number that is not finite becomes null."""
+    return json.dumps(_finite(value), indent=indent, ensure_ascii=ascii, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def state_folder() -> Path:
+    """`$XDG_STATE_HOME/fedkge`, or `~/.local/state/fedkge` (XDG Base Directory Specification)."""
+    given = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(given) if Path(given).is_absolute() else Path.home() / ".local" / "state") / "fedkge"

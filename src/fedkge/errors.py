@@ -21,8 +21,9 @@ class ConfigError(FedkgeError):
 class MissingPackage(FedkgeError):  # noqa: N818 - reads as what it says
     """An optional package that this feature needs is not installed."""
 
-    def __init__(self, package: str, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs {package}, which is not installed; pip install 'fedkge[{extra}]'")
+    def __init__(self, package: str, feature: str, extra: str = "", remedy: str = "") -> None:
+        remedy = remedy or f"pip install 'fedkge[{extra}]'"
+        super().__init__(f"{feature} needs {package}, which is not installed; {remedy}")
 
 
 class DataWarning(UserWarning):

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Generic, TypeVar
 
 from fedkge.errors import ConfigError, suggest
+from fedkge.plugins import load_installed
 
 T = TypeVar("T")
+
+
+def claim(kind: str, package: str, known: MutableMapping[str, T], name: str, part: T) -> None:
+    """Put a part under a name.
+
+    A name of `package` stays what it is. Another one can be claimed again by the module that has it: a cell
+    of a notebook that is run twice, a plugin that was edited.
+    """
+    before = known.get(name)
+    if before is not None and (_within(before, package) or before.__module__ != part.__module__):
+        raise ConfigError(f"{before.__module__} has a {kind} named {name!r} already; choose another name")
+    known[name] = part
+
+
+def _within(part: object, package: str) -> bool:
+    return f"{part.__module__}.".startswith(f"{package}.")
 
 
 class Registry(Generic[T]):
@@ -22,9 +39,9 @@ class Registry(Generic[T]):
 
     def register(self, name: str) -> Callable[[type[T]], type[T]]:
         def add(cls: type[T]) -> type[T]:
-            if name in self._classes:
-                raise ValueError(f"{cls} and {self._classes[name]} are both named {name!r}")
-            self._classes[name] = cls
+            if not _within(cls, self.package):
+                self._load_own()  # a plugin's name must not be one that we have
+            claim(self.kind, self.package, self._classes, name, cls)
             return cls
 
         return add
@@ -52,6 +69,10 @@ class Registry(Generic[T]):
         )
 
     def _load(self) -> None:
+        self._load_own()
+        load_installed()
+
+    def _load_own(self) -> None:
         if not self._loaded:
             root = importlib.import_module(self.package)
             for module in pkgutil.iter_modules(root.__path__):

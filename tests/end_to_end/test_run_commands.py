@@ -23,6 +23,7 @@ from commands import (
     journal_of,
     made,
     notes,
+    printed,
     refused,
     summary_of,
 )
@@ -243,7 +244,7 @@ def test_the_bar_on_a_terminal(tmp_path: Path) -> None:
     os.close(master)
     out, _ = run.communicate()
     assert run.returncode == 0, shown
-    assert json.loads(out)[0]["rounds"] == 6
+    assert printed(out)[0]["rounds"] == 6
     bar = shown.decode()
     for word in ("run", "round", "6/6", "loss 0.", "valid MRR 0.", "triples/s", "kB sent", "left at most"):
         assert word in bar, word

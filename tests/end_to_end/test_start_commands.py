@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import answer, fedkge, files, journal_of, refused, summary_of
+from commands import answer, fedkge, files, journal_of, printed, refused, summary_of
 from fedkge.config import read_toml
 
 pytest.importorskip("numba")
@@ -86,5 +86,5 @@ def test_a_run_is_used_after_its_start_has_gone(
 
 
 def test_it_is_explained() -> None:
-    (option,) = json.loads(fedkge("explain", "start", "--json").stdout)
+    (option,) = printed(fedkge("explain", "start", "--json").stdout)
     assert "begin with" in json.dumps(option)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import answer, fedkge, refused, write_home
+from commands import answer, fedkge, printed, refused, write_home
 
 pytest.importorskip("numba")
 
@@ -151,7 +151,7 @@ def test_yardsticks_stand_side_by_side(home: Path, tmp_path: Path) -> None:
     words = ["yardsticks", home / "raw", "--site", "north", "--forget", file, "--out", tmp_path / "all"]
     said = fedkge(*words, "--json")
     assert said.exit_code == 0, said.output
-    found, lines = json.loads(said.stdout), said.stderr.splitlines()
+    found, lines = printed(said.stdout), said.stderr.splitlines()
     assert [any(line.startswith(f"{one}: round 1/") for line in lines) for one in ("target", "pooled")] == [
         True
     ] * 2

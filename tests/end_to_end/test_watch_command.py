@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from commands import ENVIRONMENT, LINE, fedkge, journal_of, refused, summary_of
+from commands import ENVIRONMENT, LINE, fedkge, journal_of, printed, refused, summary_of
 from fedkge.cli.watch import notes
 from fedkge.nodes.journal import Journal
 from fedkge.reports.watching import watched
@@ -36,7 +36,7 @@ def run(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def seen(*arguments: object) -> list[dict[str, Any]]:
     found = fedkge("watch", *arguments, "--json")
     assert found.exit_code == 0, found.output
-    return [json.loads(line) for line in found.stdout.splitlines()]
+    return [printed(line) for line in found.stdout.splitlines()]
 
 
 def test_a_finished_run_is_as_its_summary_says(run: Path) -> None:

@@ -59,12 +59,16 @@ def test_unknown_name_that_resembles_nothing(shapes: Registry[object]) -> None:
         shapes["xyz"]
 
 
-def test_two_parts_of_one_name() -> None:
-    registry: Registry[object] = Registry("shape", "nowhere")
+def test_two_parts_of_one_name(shapes: Registry[object]) -> None:
+    """The package's own names stay; others can be claimed again by the module that has them."""
     first, second = type("First", (), {}), type("Second", (), {})
-    assert registry.register("one")(first) is first
-    with pytest.raises(ValueError, match=r"Second.*First.*both named 'one'"):
-        registry.register("one")(second)
+    with pytest.raises(ConfigError, match=r"\.square has a shape named 'square' already"):
+        shapes.register("square")(first)
+    assert shapes.register("one")(first) is first
+    assert shapes.register("one")(second) is shapes["one"] is second
+    second.__module__ = "another"
+    with pytest.raises(ConfigError, match=r"another has a shape named 'one' already"):
+        shapes.register("one")(first)
 
 
 def test_making_a_registry_imports_nothing() -> None:

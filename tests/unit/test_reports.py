@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from commands import printed
 from fedkge.errors import DataError, MissingPackage
 from fedkge.reports import curves, page, plots, script, tables
 from fedkge.reports.averages import mean_curve
@@ -639,7 +640,7 @@ def test_the_command_speaks_json(
 ) -> None:
     plain_plotly(monkeypatch)
     result = invoke(single, together, "--out", tmp_path, "--json")
-    found = json.loads(result.output)
+    found = printed(result.output)
     assert found["report"] == str(tmp_path / "report.html")
     assert [row["run"] for row in found["metrics"]] == ["single", "collective"]
     assert found["sites"][0]["collective − single"] > 0

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from commands import printed
 from fedkge.errors import DataError
 from fedkge.reports import curves
 from fedkge.reports.canvas import Canvas
@@ -216,5 +217,5 @@ def test_the_command_shows_every_table(tmp_path: Path, monkeypatch: pytest.Monke
         cells = [cell.strip() for cell in line.strip("│").split("│")]
         hits = [f"{metrics(mrr, 100)[f'hits@{k}']:.4f}" for k in (1, 3, 10)]
         assert cells == [view, f"{mrr:.4f}", f"{12 / mrr:.1f}", *hits, str(BEST)]
-    found = json.loads(CliRunner().invoke(app, ["report", str(path), "--json"]).output)
+    found = printed(CliRunner().invoke(app, ["report", str(path), "--json"]).output)
     assert [row["table"] for row in found["tables"]] == ["local", *VIEWS]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from commands import answer, fedkge, write_home
+from commands import answer, fedkge, printed, write_home
 from fedkge.graphs.files import read_federation
 from fedkge.graphs.graph import Graph
 from fedkge.graphs.indexing import graph_from_names
@@ -83,7 +82,7 @@ def test_predictions_for_others_know_unrestricted_triples_only(home: Path) -> No
     assert "answers marked as known may be confidential triples" in told.stderr
     openly = fedkge(*asked, "--known", "--unrestricted", "--json")
     assert openly.stderr == ""
-    known = {one["tail"] for one in json.loads(openly.stdout) if one["known"]}
+    known = {one["tail"] for one in printed(openly.stdout) if one["known"]}
     secret = {tail for tail, confidential in stated.items() if confidential}
     assert secret
     assert known >= stated.keys() - secret

@@ -7,11 +7,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
-from math import isnan
 from pathlib import Path
 from typing import Any
 
 from fedkge.audits.erasure import Questions, membership, standing, verdicts, withdrawn
+from fedkge.durable import json_text
 from fedkge.errors import DataError
 from fedkge.graphs.graph import Axis, Split
 from fedkge.models import Tables
@@ -39,20 +39,10 @@ def account(done: Unlearned, key: bytes, against: Path | None = None, audited: b
         "derived": derived(old.folder.path),
         "audit": _audit(done, new, retrained) if audited else None,
     }
-    plain: dict[str, Any] = _without_nan(found)
-    write_whole(done.folder.path / REPORT, json.dumps(plain, indent=1, allow_nan=False).encode())
+    text = json_text(found, indent=1)
+    write_whole(done.folder.path / REPORT, text.encode())
+    plain: dict[str, Any] = json.loads(text)
     return plain
-
-
-def _without_nan(value: Any) -> Any:
-    """The same, with null where there was nothing to measure."""
-    if isinstance(value, Mapping):
-        return {name: _without_nan(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(one) for one in value]
-    if isinstance(value, float):
-        return None if isnan(value) else float(value)
-    return value
 
 
 def _retrained(path: Path, new: Holdings) -> Holdings:

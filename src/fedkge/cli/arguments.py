@@ -32,6 +32,14 @@ NoStack = Annotated[
     bool, typer.Option("--no-stack", help="Train site by site; on a CPU the results are the same.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Trust = Annotated[
+    list[Path],
+    typer.Option(
+        "--trust",
+        help="Run this Python file: a plugin with parts of your own.",
+        show_default=False,
+    ),
+]
 Reference = Annotated[
     str | None,
     typer.Option(

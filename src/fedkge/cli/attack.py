@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as text
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkge.cli.arguments import Json, View
-from fedkge.cli.output import check, command, show
+from fedkge.cli.arguments import Json, Trust, View
+from fedkge.cli.output import check, command, print_json, show
 
 if TYPE_CHECKING:
     from fedkge.audits.base import Attack, Row
@@ -43,10 +42,11 @@ def attack(
         ),
     ] = None,
     view: View = "",
+    trust: Trust = [],  # noqa: B006
     json: Json = False,
 ) -> None:
     """Try attacks on a run, and on a protected one beside it: tables, plots, and how sure they are."""
-    with command():
+    with command(trust):
         from fedkge.audits.base import ATTACKS
         from fedkge.audits.targets import Target, pair, told_apart
         from fedkge.cli.experiments import listed
@@ -70,7 +70,7 @@ def attack(
         if json:
             said = {one: attacks[one].words(rows) for one, rows in found.items()}
             whole = {"run": str(run), "against": None if against is None else str(against), **found}
-            print(text.dumps(whole | {"words": said, "page": page}, indent=2, ensure_ascii=False))
+            print_json(whole | {"words": said, "page": page})
             return
         for one, rows in found.items():
             if rows:
@@ -98,12 +98,13 @@ def _chosen(name: str, options: Mapping[str, Any]) -> Attack:
 
 def _write(run: Path, found: Mapping[str, Sequence[Row]], attacks: Mapping[str, Attack]) -> str | None:
     """The outcome as data, and as a page where plotly is installed, in the run's folder."""
+    from fedkge.durable import json_text
     from fedkge.errors import MissingPackage
     from fedkge.nodes.store import write_whole
     from fedkge.reports.attack import attack_page
     from fedkge.reports.html import write_page
 
-    write_whole(run / FOUND, text.dumps(found, indent=2, ensure_ascii=False).encode())
+    write_whole(run / FOUND, json_text(found, indent=2, ascii=False).encode())
     try:
         page = attack_page(f"Attacks on {run.name}", {attacks[one]: rows for one, rows in found.items()})
         write_page(page, run / PAGE)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkge.cli.arguments import Json
+from fedkge.cli.arguments import Json, Trust
 from fedkge.cli.output import check, command, show
 
 if TYPE_CHECKING:
@@ -32,10 +32,11 @@ def cluster(
     k: Annotated[str, typer.Option(help="Numbers of clusters.")] = "2,3,4",
     repeats: Annotated[int, typer.Option(help="Clusterings of each run or folder of runs.")] = 5,
     seed: Annotated[int, typer.Option(help="Of k-means.")] = 0,
+    trust: Trust = [],  # noqa: B006
     json: Json = False,
 ) -> None:
     """Cluster the same entities by the rows of several runs, and say how far the clusters agree (NMI)."""
-    with command():
+    with command(trust):
         from fedkge.audits.clustering import agreements
         from fedkge.cli.experiments import listed
         from fedkge.errors import ConfigError

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedkge.cli.destination import destination
+from fedkge.cli.front import Group
 from fedkge.cli.output import command, show
 from fedkge.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedkge.graphs.graph import Federation, Graph
 
-app = typer.Typer(help="Look at graphs, convert them, deal them out.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Look at graphs, convert them, deal them out.", no_args_is_help=True)
 
 
 class Format(StrEnum):

@@ -73,7 +73,7 @@ def options() -> Iterator[Option]:
     from fedkge.runs.experiment import Experiment
 
     for option in options_of(Experiment):
-        if option.path in ("seed", "rounds", "start"):
+        if option.path in ("seed", "rounds", "start", "plugins"):
             yield option
     for part in parts():
         yield from part.options
@@ -142,9 +142,12 @@ def explanations(cls: type) -> dict[str, str]:
     """The `#:` line beside each field of a class, or of the class that it has the field from."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        if base.__module__.partition(".")[0] != "fedkge":
+        if not is_dataclass(base):
             continue
-        source = textwrap.dedent(inspect.getsource(base))
+        try:
+            source = textwrap.dedent(inspect.getsource(base))
+        except (OSError, TypeError):  # of a cell, which has no file
+            continue
         comments = {
             token.start[0]: token.string.removeprefix("#:").strip()
             for token in tokenize.generate_tokens(io.StringIO(source).readline)

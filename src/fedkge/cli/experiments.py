@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedkge.config import override, read_toml
 from fedkge.errors import ConfigError, suggest
+from fedkge.plugins import load_files
 
 if TYPE_CHECKING:
     from fedkge.runs.experiment import Experiment
@@ -68,7 +69,9 @@ class Origin:
         from fedkge.runs.experiment import Experiment
 
         try:
-            Experiment.parse(read_toml(self.path))
+            options = read_toml(self.path)
+            options.pop("plugins", None)  # loaded already
+            Experiment.parse(options)
         except ConfigError as error:
             return str(error)
         return None
@@ -103,6 +106,8 @@ def varied(
             options = override(base, [f"{key}={value}" for key, value in point.items()])
         except ConfigError as error:
             raise origin.blamed(error, point) from None
+        if "plugins" in options:
+            options["plugins"] = _plugins(options["plugins"], origin, point)
         for part, key in PATHS:
             table = options.get(part) if part else options
             if isinstance(table, dict) and isinstance(table.get(key), str):
@@ -117,6 +122,17 @@ def varied(
         except ConfigError as error:
             raise origin.blamed(error, point) from None
     return iter(found)
+
+
+def _plugins(named: Any, origin: Origin, point: Mapping[str, str]) -> list[str]:
+    """Run the files that the experiment names; a run's own configuration names none."""
+    given = origin.gives("plugins", point)
+    if not given and (origin.path.parent / "run.jsonl").exists():
+        return named  # to be found by digest, as whenever a run is opened
+    try:
+        return load_files(named, Path() if given else origin.path.parent)
+    except ConfigError as error:
+        raise origin.blamed(error, point) from None
 
 
 def _share_out(tables: Sequence[dict[str, Any]], points: Sequence[Mapping[str, str]], origin: Origin) -> None:

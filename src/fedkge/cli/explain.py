@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json as text
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkge.cli.arguments import Json
-from fedkge.cli.output import check, command, show
+from fedkge.cli.arguments import Json, Trust
+from fedkge.cli.output import check, command, print_json, reflowed, show
 
 if TYPE_CHECKING:
     from fedkge.cli.described import Described, Option
@@ -32,10 +31,11 @@ def list_(
     what: Annotated[
         str | None, typer.Argument(help=f"{', '.join(KINDS)}; unset, all.", show_default=False)
     ] = None,
+    trust: Trust = [],  # noqa: B006
     json: Json = False,
 ) -> None:
     """What can be named in an experiment, and what can be tried on its run."""
-    with command():
+    with command(trust):
         from fedkge.cli.described import attacks, parts
 
         if what is not None:
@@ -53,13 +53,14 @@ def explain(
     name: Annotated[
         str, typer.Argument(help="A method, model, codec, attack, ..., or an option: trainer.lr")
     ],
+    trust: Trust = [],  # noqa: B006
     json: Json = False,
 ) -> None:
     """What something that an experiment names means: its source's words, and every option."""
-    with command():
+    with command(trust):
         found, keys = _find(name)
         if json:
-            print(text.dumps(_plain(found, keys), indent=2, ensure_ascii=False))
+            print_json(_plain(found, keys))
             return
         for part in found:
             _print_part(part)
@@ -90,9 +91,9 @@ def _plain(found: Sequence[Described], keys: Sequence[Option]) -> list[dict[str,
 
 
 def _print_part(part: Described) -> None:
-    print(f"{part.name}: {part.kind}\n{part.about}")
+    print(f"{part.name}: {part.kind}\n{reflowed(part.about)}")
     if part.text:
-        print(f"\n{part.text}")
+        print(f"\n{reflowed(part.text)}")
     print()
     if part.options:
         show([_row(option) for option in part.options], False, "Options")

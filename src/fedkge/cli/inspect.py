@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkge.cli.arguments import Json, View
+from fedkge.cli.arguments import Json, Trust, View
 from fedkge.cli.output import check, command, show
 from fedkge.errors import ConfigError
 
@@ -35,10 +35,11 @@ def evaluate(
         bool, typer.Option("--keep-ranks", help="Keep ranks of test in the run's folder, as runs do.")
     ] = False,
     view: View = "",
+    trust: Trust = [],  # noqa: B006
     json: Json = False,
 ) -> None:
     """Measure a run's tables again: ranks by any tie rule, by relation, or triple classification."""
-    with command():
+    with command(trust):
         from fedkge.runs.folder import RunFolder
 
         check("--split", split, ("valid", "test"))
@@ -99,10 +100,11 @@ def predict(
         typer.Option("--unrestricted", help="As if only unrestricted triples were known: for others to see."),
     ] = False,
     view: View = "",
+    trust: Trust = [],  # noqa: B006
     json: Json = False,
 ) -> None:
     """The likeliest tails, heads or relations by name; give two of the three."""
-    with command():
+    with command(trust):
         from fedkge.evaluation import predict as best
 
         ((_, tables, graph),) = _sites(run, site, view)
@@ -123,10 +125,11 @@ def embeddings(
         bool, typer.Option("--persons", help="Rows of persons too: for the site alone.")
     ] = False,
     view: View = "",
+    trust: Trust = [],  # noqa: B006
     json: Json = False,
 ) -> None:
     """A site's rows by name, for other programs."""
-    with command():
+    with command(trust):
         from fedkge.errors import DataError
         from fedkge.exports.files import Format, save_embeddings
         from fedkge.exports.pykeen_files import save_pykeen

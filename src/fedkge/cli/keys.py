@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from fedkge.cli.arguments import Json
+from fedkge.cli.front import Group
 from fedkge.cli.output import command, show
 
-app = typer.Typer(help="Keys of parties that talk over a network.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Keys of parties that talk over a network.", no_args_is_help=True)
 
 
 @app.command()

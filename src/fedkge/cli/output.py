@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-import json
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fedkge import plugins
+from fedkge.durable import json_text
 from fedkge.errors import ConfigError, DataWarning, FedkgeError, suggest
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+JSON_VERSION = 1  #: of what `--json` prints
+FOLDED = 24  #: characters from which a cell may be folded
 
 
 @contextmanager
-def command() -> Iterator[None]:
-    """Run a command's body: data warnings go to standard error, a user's error ends it with exit code 2."""
+def command(trust: Sequence[Path] = ()) -> Iterator[None]:
+    """Run a command's body: data warnings go to standard error, a user's error ends it with exit code 2.
+
+    `trust` are plugins that the user names for it.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("always", DataWarning)
         plain = warnings.showwarning
@@ -29,6 +43,8 @@ def command() -> Iterator[None]:
 
         warnings.showwarning = show
         try:
+            if trust:
+                plugins.trust(trust)
             yield
         except FedkgeError as error:
             print(f"error: {error}", file=sys.stderr)
@@ -40,26 +56,74 @@ def command() -> Iterator[None]:
             raise typer.Exit(2) from None
 
 
+def print_json(result: Any, indent: int | None = 2) -> None:
+    """Print what a command found, for machines: an object with the version of its shape, and the result.
+
+    `version` changes when a key of some result is renamed or removed. Output that is not UTF-8 gets escapes.
+    """
+    unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    print(json_text({"version": JSON_VERSION, "result": result}, indent, ascii=not unicode), flush=True)
+
+
 def show(rows: Sequence[Mapping[str, Any]], as_json: bool, title: str = "") -> None:
-    """Print `rows`: one JSON array, or a table with a column per key of the first row."""
+    """Print `rows`: as JSON, or as a table with a column per key of the first row."""
     if as_json:
-        print(json.dumps(list(rows), indent=2, ensure_ascii=False))
+        print_json(list(rows))
         return
     from rich.console import Console
+
+    console = Console(
+        width=columns(), markup=False, emoji=False, highlight=False
+    )  # names may look like markup
+    if title:
+        console.print(title)
+    for names in _side_by_side(rows, console.width) or [[]]:
+        console.print(_table(rows, names))
+
+
+def columns() -> int | None:
+    """How wide output may be; None: as wide as the terminal."""
+    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
+
+
+def reflowed(text: str) -> str:
+    """Paragraphs of a docstring in lines that fit; indented lines stay as they are."""
+    width = columns() or get_terminal_size().columns
+    return "\n\n".join(
+        part if "\n " in f"\n{part}" else fill(part, width, break_long_words=False, break_on_hyphens=False)
+        for part in text.split("\n\n")
+    )
+
+
+def _side_by_side(rows: Sequence[Mapping[str, Any]], width: int) -> list[list[str]]:
+    """The columns of each table that fits; the first one stands in all of them. Long text can be folded."""
+    names = list(rows[0]) if rows else []
+    needs = {
+        name: max(len(name), *(min(FOLDED, len(_cell(row[name]))) for row in rows)) + 3 for name in names
+    }
+    tables: list[list[str]] = []
+    room = 0
+    for name in names:
+        if not tables or needs[name] > room:
+            tables.append([*names[:1], name] if tables else [name])
+            room = width - 1 - (needs[names[0]] if name != names[0] else 0)
+        else:
+            tables[-1].append(name)
+        room -= needs[name]
+    return tables
+
+
+def _table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Table:
     from rich.table import Table
 
     table = Table()
-    columns = list(rows[0]) if rows else []
-    for column in columns:
-        number = all(_number(row[column]) for row in rows)
-        table.add_column(column, justify="right" if number else "left", overflow="fold")
+    for name in names:
+        number = all(_number(row[name]) for row in rows)
+        whole = all(len(_cell(row[name])) <= FOLDED for row in rows)
+        table.add_column(name, justify="right" if number else "left", overflow="fold", no_wrap=whole)
     for row in rows:
-        table.add_row(*(_cell(row[column]) for column in columns))
-    width = None if sys.stdout.isatty() else 160
-    console = Console(width=width, markup=False, emoji=False, highlight=False)  # names may look like markup
-    if title:
-        console.print(title)
-    console.print(table)
+        table.add_row(*(_cell(row[name]) for name in names))
+    return table
 
 
 def _number(value: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedkge.cli.arguments import Json
-from fedkge.cli.output import command, show
+from fedkge.cli.output import command, print_json, show
 
 if TYPE_CHECKING:
     from fedkge.privacy import Cost
@@ -108,4 +107,4 @@ def _print_json(
         for run, one, page in zip(runs, found, pages, strict=True)
     ]
     sums = [cost.plain() for cost in together["together"]]
-    print(json.dumps({"runs": plain, **together, "together": sums}, indent=2, ensure_ascii=False))
+    print_json({"runs": plain, **together, "together": sums})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedkge.cli.arguments import Reference
-from fedkge.cli.output import command, show
+from fedkge.cli.output import command, print_json, show
 
 if TYPE_CHECKING:
     from fedkge.reports.details import Row
@@ -50,7 +49,7 @@ def report(
         warn(loaded)
         if as_json:
             found = {"report": str(page), **_found(loaded, reference)}
-            print(json.dumps(found, indent=2, ensure_ascii=False))
+            print_json(found)
         else:
             _show(loaded, reference)
             print(f"report: {page}")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json as text
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedkge.cli.arguments import Config, Device, Json, NoStack, Out, Reference, Resume, Seeds, Set, Threads
-from fedkge.cli.output import check, command, show
+from fedkge.cli.output import check, command, print_json, show
 
 if TYPE_CHECKING:
     from fedkge.reports.run import Run
@@ -45,7 +44,7 @@ def run(
         warn(runs)
         if json:
             summaries = [found.summary for found in runs]
-            _print_json(summaries if seeds is None else {"report": page, "sites": rows, "runs": summaries})
+            print_json(summaries if seeds is None else {"report": page, "sites": rows, "runs": summaries})
         else:
             names = (*METRICS, *(f"{view}_mrr" for view in views(runs)))
             shown = [
@@ -105,7 +104,7 @@ def compare(
                 "joining": joining_rows(experiments(runs), beyond),
                 "paired": paired_rows(beyond),
             }
-            _print_json(found | reference_json(runs, _among(runs, reference)))
+            print_json(found | reference_json(runs, _among(runs, reference)))
         else:
             show(beside_alone(sites), False, f"{_what(runs)}: test MRR, {_protocol(runs)}{brackets(sites)}")
             show_tables(runs)
@@ -143,7 +142,7 @@ def sweep(
         keys = [one.partition("=")[0].strip() for one in grid]
         rows = sweep_rows(runs, keys)
         if json:
-            _print_json({"report": page, "points": rows})
+            print_json({"report": page, "points": rows})
         else:
             show(point_rows(rows, keys), False, f"{_what(runs)}: test, {_protocol(runs)}")
             _print_lines(f"runs: {folder}    report: {page}")
@@ -185,10 +184,6 @@ def _protocol(runs: list[Run]) -> str:
     from fedkge.reports.run import asked
 
     return f"filtered, {asked(runs)}"
-
-
-def _print_json(value: Any) -> None:
-    print(text.dumps(value, indent=2, ensure_ascii=False))
 
 
 def _print_lines(*lines: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as text
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkge.cli.arguments import Device, Json, Resume, Threads
-from fedkge.cli.output import command, show
+from fedkge.cli.arguments import Device, Json, Resume, Threads, Trust
+from fedkge.cli.output import command, print_json, show
 
 if TYPE_CHECKING:
     from fedkge.methods.unlearn import Unlearn
@@ -80,10 +79,11 @@ def unlearn(
     device: Device = "auto",
     threads: Threads = None,
     resume: Resume = False,
+    trust: Trust = [],  # noqa: B006
     json: Json = False,
 ) -> None:
     """Make a run forget triples, or a site leave it: a new run folder with a report of the erasure."""
-    with command():
+    with command(trust):
         from fedkge.audits.account import account
         from fedkge.cli.progress import progress
         from fedkge.cli.training import device_named, interruptible
@@ -106,7 +106,7 @@ def unlearn(
         if erase:
             rmtree(run)
         if json:
-            print(text.dumps({"run": str(out), "erased": erase, "page": page, **found}, indent=2))
+            print_json({"run": str(out), "erased": erase, "page": page, **found})
             return
         print(sentence(found))
         if found["audit"]:
@@ -129,24 +129,26 @@ def yardsticks(
     ignore_missing: IgnoreMissing = False,
     device: Device = "auto",
     threads: Threads = None,
+    trust: Trust = [],  # noqa: B006
     json: Json = False,
 ) -> None:
     """Forget the same triples in every way there is, re-training included, and show them side by side."""
-    with command():
+    with command(trust):
         from fedkge.audits.yardsticks import chosen
         from fedkge.audits.yardsticks import yardsticks as measured
         from fedkge.cli.experiments import listed
         from fedkge.cli.progress import in_turn
         from fedkge.cli.training import device_named, interruptible
+        from fedkge.durable import json_text
         from fedkge.nodes.store import write_whole
 
         sticks = chosen([] if only is None else listed("--only", only, "target,exact"))
         old, erasure = asked(run, site, forget, of, withdraw, ignore_missing)
         with interruptible(out), in_turn() as watch:
             found = measured(old, erasure, out, sticks, device_named(device), watch)
-        write_whole(out / "yardsticks.json", text.dumps(found, indent=1).encode())
+        write_whole(out / "yardsticks.json", json_text(found, indent=1).encode())
         if json:
-            print(text.dumps(found, indent=2))
+            print_json(found)
             return
         keys = dict.fromkeys(key for row in found for key in row if "hits@1" in key or "mrr" in key)
         for view in dict.fromkeys(key.rsplit(" ", 2)[0] for key in keys):

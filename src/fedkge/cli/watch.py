@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as text
 import sys
 import time
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedkge.cli.arguments import Json
-from fedkge.cli.output import command, show
+from fedkge.cli.output import command, print_json, show
 
 if TYPE_CHECKING:
     from fedkge.reports.watching import SiteNow, Watched
@@ -39,9 +38,9 @@ def watch(
             raise ConfigError(f"{run}: {len(folders)} runs are in it ({names}); expected one of them")
         try:
             if json:
-                _lines(folders[0], once, every, lambda now: text.dumps(now.plain(), ensure_ascii=False))
+                _lines(folders[0], once, every, lambda now: print_json(now.plain(), None))
             elif once or not sys.stdout.isatty():
-                now = _lines(folders[0], once, every, line)
+                now = _lines(folders[0], once, every, lambda now: print(line(now), flush=True))
                 show([row(one, now) for one in now.sites], False)
                 print("\n".join(notes(now)), end="\n" if notes(now) else "")
             else:
@@ -56,13 +55,13 @@ def _look(folder: Path) -> Watched:
     return watched(folder, time.time())
 
 
-def _lines(folder: Path, once: bool, every: float, said: Callable[[Watched], str]) -> Watched:
+def _lines(folder: Path, once: bool, every: float, said: Callable[[Watched], None]) -> Watched:
     """A line whenever a round is closed, or something else begins, until the run is over; how it is then."""
     before: tuple[str, int] | None = None
     while True:
         now = _look(folder)
         if (now.state, now.round) != before:
-            print(said(now), flush=True)
+            said(now)
         if once or now.over:
             return now
         before = (now.state, now.round)

@@ -108,8 +108,13 @@ def _command(path: Path) -> list[str]:
     if chosen := os.environ.get(PYTHON):
         return [chosen]
     if find_spec("morph_kgc") is None:
-        where = f"here, or with the Python that {PYTHON} names"
-        raise MissingPackage("morph-kgc", f"{path}: carrying out a mapping ({where})", "mappings")
+        raise MissingPackage(
+            "morph-kgc",
+            f"{path}: carrying out a mapping",
+            remedy="give it an environment of its own, since it asks for other versions of pandas and "
+            "pyoxigraph: python -m venv morph; morph/bin/pip install 'morph-kgc[sqlite]'; "
+            f"export {PYTHON}=$PWD/morph/bin/python",
+        )
     return [sys.executable]
 
 

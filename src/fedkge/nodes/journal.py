@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedkge.durable import keep_private
+from fedkge.durable import json_text, keep_private
 from fedkge.errors import DataError
 
 
@@ -26,7 +26,7 @@ class Journal:
         """Several events at once; without `sync`, a machine that loses power may lose them."""
         if not events:
             return
-        lines = "".join(json.dumps(event) + "\n" for event in events)
+        lines = "".join(json_text(event) + "\n" for event in events)
         try:
             if not self.path.exists():
                 self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -10,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fedkge.durable import json_text
 from fedkge.exchange.hops import Hops, Parcel
 from fedkge.exchange.rows import Message, under
 from fedkge.graphs.graph import Axis
@@ -343,7 +343,7 @@ class PeerNode(Node):
             "peer": {**found.views, **talks, **spent},
             **self._seal,
         }
-        write_whole(self.store.path / RESULT, json.dumps(plain, indent=1).encode())
+        write_whole(self.store.path / RESULT, json_text(plain, indent=1).encode())
 
     # What lasts
 

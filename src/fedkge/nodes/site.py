@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from hashlib import blake2b
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedkge import __version__
+from fedkge.durable import json_text
 from fedkge.errors import DataError
 from fedkge.evaluation.checks import Diverged, diverged
 from fedkge.exchange.announce import announcement
@@ -471,7 +471,7 @@ class SiteNode(Node):
             kept.save(self._home, self.identity.named, sync=often)
         rest = {**self._seal, **({"seconds": self.setting.clock.seconds} if often else {})}
         plain = {"rounds": self.asked, "kept": self.kept, "metrics": kept.metrics, **rest}
-        write_whole(self.store.path / RESULT, json.dumps(plain, indent=1).encode(), sync=often)
+        write_whole(self.store.path / RESULT, json_text(plain, indent=1).encode(), sync=often)
         if often:
             self.save()
 

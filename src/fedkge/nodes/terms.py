@@ -15,6 +15,7 @@ from fedkge.graphs.graph import Axis
 from fedkge.methods import METHODS, Method
 from fedkge.methods.single import Single
 from fedkge.models import MODELS, Model
+from fedkge.plugins import load_known
 from fedkge.privacy import Privacy
 from fedkge.randomness import generator
 from fedkge.registry import Registry
@@ -103,6 +104,7 @@ class Terms:
     evaluate: Evaluate = field(default_factory=Evaluate)
     participation: Participation = field(default_factory=Participation)
     privacy: Privacy = field(default_factory=Privacy)
+    plugins: tuple[str, ...] = ()  #: Python files with parts of one's own; in a run, with their digests
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -151,6 +153,7 @@ class Terms:
     @classmethod
     def parse(cls, config: Mapping[str, Any]) -> Self:
         whole = dict(config)
+        load_known(whole.get("plugins", ()))
         for part in cls._parts():
             given = whole.get(part, {} if part in DEFAULTS else None)
             if not isinstance(given, Mapping):

@@ -160,8 +160,8 @@ def most_found(cost: Cost) -> float:
     return min(1.0, factor * alarms + cost.delta, 1 - (1 - cost.delta - alarms) / factor)
 
 
-def number(value: float) -> str:
+def number(value: float | None) -> str:
     """Three digits, rounded up: an ε is a bound, and never printed below itself."""
-    if not isfinite(value):
+    if value is None or not isfinite(value):  # JSON has null for it
         return "∞"
     return f"{Context(prec=3, rounding=ROUND_CEILING).create_decimal_from_float(value):f}" if value else "0"

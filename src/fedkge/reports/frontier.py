@@ -58,14 +58,14 @@ class Choice:
     @property
     def worst(self) -> Mapping[str, Any] | None:
         """The cost of the site, and seed, that spent most."""
-        return max(self.costs, key=lambda cost: float(cost["epsilon"]), default=None)
+        return max(self.costs, key=_epsilon, default=None)
 
     @property
     def epsilon(self) -> float | None:
         """The largest over sites and seeds: 0 where confidential triples are left out; None: not known."""
         if self.mode in LEVELS:
             return inf if self.mode == OFF else 0.0
-        return float(self.worst["epsilon"]) if self.worst else None
+        return _epsilon(self.worst) if self.worst else None
 
     @property
     def delta(self) -> float | None:
@@ -99,6 +99,11 @@ class Difference(NamedTuple):
     def seen(self) -> bool:
         """Whether it is more than the spread between seeds."""
         return self.spread is not None and abs(self.gain) > self.spread
+
+
+def _epsilon(cost: Mapping[str, Any]) -> float:
+    """Null is what JSON has for no bound at all."""
+    return inf if cost["epsilon"] is None else float(cost["epsilon"])
 
 
 def difference(choice: Choice, base: Choice, metric: str) -> Difference:

@@ -13,7 +13,7 @@ from fedkge.config import read_toml
 from fedkge.errors import ConfigError, DataError
 from fedkge.reports.journals import RUN, events
 from fedkge.reports.run import SIDES, Run
-from fedkge.reports.story import Story
+from fedkge.reports.story import Story, number
 
 CONFIG = "config.toml"  #: what makes a folder a run
 
@@ -110,10 +110,10 @@ def _summary(path: Path) -> dict[str, Any] | None:
     except ValueError as error:
         raise DataError(f"{path}: not JSON: {error}; expected the summary that a run writes") from None
     try:
-        float(summary["metrics"]["test"]["mrr"])
+        number(summary["metrics"]["test"]["mrr"])
         for site in summary["sites"].values():
             counts = [*(site["triples"][split] for split in ("train", "valid", "test"))]
-            sum([*counts, site["entities"], site["relations"], site["metrics"]["test"]["mrr"]])
+            sum([*counts, site["entities"], site["relations"], number(site["metrics"]["test"]["mrr"])])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(
             f"{path}: cannot be read ({error!r}); expected metrics.test.mrr, and for each site its triples, "

@@ -165,7 +165,7 @@ class Run:
         curves: dict[str, dict[int, float]] = {}
         for number in sorted(self.validations):
             for site, metrics in self.validations[number].sites.items():
-                if isfinite(metrics[metric]):
+                if known(metrics[metric]):
                     curves.setdefault(site, {})[number] = metrics[metric]
         return curves
 
@@ -226,7 +226,12 @@ class Run:
         if site is not None:
             of = of.get("sites", {}).get(site, {})
         found = of.get("metrics", {}).get(split, {})
-        return {name: value for name, value in found.items() if isfinite(value)}
+        return {name: value for name, value in found.items() if known(value)}
+
+
+def known(value: float | None) -> bool:
+    """Whether it was measured: JSON has null for what is no number."""
+    return value is not None and isfinite(value)
 
 
 def asked(runs: Iterable[Run]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import nan
 from typing import Any
 
 from fedkge.reports.before import Before
@@ -65,7 +66,7 @@ class Story:
             seconds=float(event["seconds"]),
             exchange_seconds=float(event.get("exchange_seconds", 0.0)),
             triples=int(event["triples"]),
-            losses={site: float(found["loss"]) for site, found in sites.items() if "loss" in found},
+            losses={site: number(found["loss"]) for site, found in sites.items() if "loss" in found},
             participants=frozenset(event.get("participants", sites)),
             late=frozenset(event.get("late", [])),
             refused=dict(event.get("refused", {})),
@@ -77,21 +78,26 @@ class Story:
     def _evaluate(self, event: Mapping[str, Any]) -> None:
         if event["split"] == "valid":
             sites = {site: dict(metrics) for site, metrics in event["sites"].items()}
-            views = {view: float(mrr) for view, mrr in event.get("views", {}).items()}
+            views = {view: number(mrr) for view, mrr in event.get("views", {}).items()}
             notes = {name: _between(found) for name, found in event.get("notes", {}).items()}
             dials = {name: _by_site(told, sites) for name, told in event.get("dials", {}).items()}
-            mrr = float(event["mrr"])
+            mrr = number(event["mrr"])
             self.validations[int(event["round"])] = Validation(mrr, sites, views, notes, dials)
+
+
+def number(value: float | None) -> float:
+    """As written down; null, which stands for what is no number, is NaN again."""
+    return nan if value is None else float(value)
 
 
 def _by_site(told: float | Mapping[str, float], sites: Iterable[str]) -> dict[str, float]:
     """What each site is told, where a single number is for all of them."""
     by_site = told if isinstance(told, Mapping) else dict.fromkeys(sites, told)
-    return {site: float(value) for site, value in by_site.items()}
+    return {site: number(value) for site, value in by_site.items()}
 
 
 def _between(found: Mapping[str, Any]) -> Between:
-    sites, values = list(found["sites"]), [[float(value) for value in row] for row in found["values"]]
+    sites, values = list(found["sites"]), [[number(value) for value in row] for row in found["values"]]
     if {len(values), *map(len, values)} != {len(sites)}:
         raise ValueError(f"numbers between {len(sites)} sites that are not {len(sites)} rows of as many")
     return Between(sites, values)

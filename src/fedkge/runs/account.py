@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedkge.durable import state_folder
 from fedkge.privacy.account import KEY, Account
 from fedkge.privacy.keyfile import key_in
 
@@ -31,12 +32,6 @@ def accounts_folder(experiment: Experiment) -> Path:
             return home / FOLDER
     name = experiment.data.name or str(path and path.resolve())
     return state_folder() / "accounts" / name.strip("/").replace("/", "%2F")
-
-
-def state_folder() -> Path:
-    """`$XDG_STATE_HOME/fedkge`, or `~/.local/state/fedkge` (XDG Base Directory Specification)."""
-    given = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(given) if Path(given).is_absolute() else Path.home() / ".local" / "state") / "fedkge"
 
 
 def account_of(experiment: Experiment, site: str) -> Path:

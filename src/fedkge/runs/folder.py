@@ -12,6 +12,7 @@ from shutil import rmtree
 from typing import Any
 
 from fedkge.config import read_toml, to_toml
+from fedkge.durable import json_text
 from fedkge.errors import ConfigError, DataError, FedkgeError, suggest
 from fedkge.evaluation import Ranks
 from fedkge.exports.files import load_embeddings
@@ -20,6 +21,7 @@ from fedkge.methods import Member
 from fedkge.models import Tables
 from fedkge.nodes.journal import Journal
 from fedkge.nodes.result import RANKS, packed_ranks
+from fedkge.plugins import load_known
 from fedkge.nodes.store import locked, write_whole
 from fedkge.runs.data import load
 from fedkge.runs.experiment import Experiment
@@ -125,6 +127,7 @@ class RunFolder:
                 f"{self.path}: no tables of a site named {site!r}{suggest(site, known)} "
                 f"(known: {', '.join(known) or 'none; has the run ended?'})"
             )
+        load_known(read_toml(self.path / "config.toml").get("plugins", ()))
         home = self.path / "sites" / site
         views = sorted(file.parent.name for file in home.glob(f"*/{TABLES}"))
         if view and view not in views:
@@ -158,7 +161,7 @@ class RunFolder:
         return run
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        write_whole(self.path / "summary.json", json.dumps(summary, indent=2).encode())
+        write_whole(self.path / "summary.json", json_text(summary, indent=2).encode())
 
     def data(self) -> Federation:
         """The graphs that the finished run was trained on, from where it had them."""

@@ -13,6 +13,7 @@ from fedkge.methods import Member, Method
 from fedkge.nodes.accept import Accept
 from fedkge.nodes.identity import Identity
 from fedkge.nodes.terms import Terms
+from fedkge.plugins import load_files
 from fedkge.privacy import Privacy
 from fedkge.runs.data import Sources, with_marks
 from fedkge.runs.experiment import Account, Align, Data, Experiment, Marks, Persons
@@ -45,7 +46,9 @@ class HubFile(Terms):
     def read(cls, path: Path) -> Self:
         """The file; paths in it are relative to where it is."""
         try:
-            made = cls.parse(read_toml(path))
+            options = read_toml(path)
+            plugins = load_files(options.get("plugins", ()), path.parent)
+            made = cls.parse(options | {"plugins": plugins})
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
         return replace(made, folder=path.parent / made.folder, authority=path.parent / made.authority)
@@ -65,6 +68,7 @@ class SiteFile:
     persons: Persons = field(default_factory=Persons)  #: which entities are persons, as in an experiment
     account: Account = field(default_factory=Account)  #: where the site's own ledger is, as in an experiment
     accept: Accept = field(default_factory=Accept)  #: what the site lets the hub ask for
+    plugins: tuple[str, ...] = ()  #: Python files with parts that the hub may ask for
 
     def __post_init__(self) -> None:
         _check_above_zero(self, "most")
@@ -74,6 +78,7 @@ class SiteFile:
         """The file; paths in it are relative to where it is."""
         try:
             made = build(cls, read_toml(path), "")
+            load_files(made.plugins, path.parent)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
         return _beside(made, path.parent)

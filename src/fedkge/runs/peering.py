@@ -28,6 +28,7 @@ from fedkge.nodes.making import peer_node
 from fedkge.nodes.peer import PeerNode
 from fedkge.nodes.protection import trained_on
 from fedkge.nodes.terms import Terms
+from fedkge.plugins import load_files
 from fedkge.privacy.keyfile import key_in
 from fedkge.runs.data import checked_secret
 from fedkge.runs.experiment import Persons
@@ -82,7 +83,9 @@ class PeerFile(Terms):
     def read(cls, path: Path) -> Self:
         """The file; paths in it are relative to where it is."""
         try:
-            made = cls.parse(read_toml(path))
+            options = read_toml(path)
+            plugins = load_files(options.get("plugins", ()), path.parent)
+            made = cls.parse(options | {"plugins": plugins})
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
         return made.beside(path.parent)

@@ -21,6 +21,7 @@ from fedkge.methods import METHODS
 from fedkge.models import MODELS
 from fedkge.nodes.result import read_result
 from fedkge.nodes.stack import SiteMetrics
+from fedkge.plugins import installed
 from fedkge.runs.data import Sources
 from fedkge.runs.experiment import Experiment
 
@@ -55,6 +56,7 @@ def environment(device: torch.device) -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "machine": platform.machine(),
+        **{f"plugin {name}": version for name, version in installed().items()},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
     }
 

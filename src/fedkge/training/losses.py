@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from fedkge.kernels import contrast
+from fedkge.registry import claim
 
 Loss: TypeAlias = Callable[[Tensor, float], Tensor]  #: scores [b, 1 + n], the true one first; option -> [b]
 
@@ -36,8 +37,16 @@ def margin_ranking(scores: Tensor, margin: float) -> Tensor:
     return (margin - scores[:, :1] + negatives).clamp_min(0).mean(-1) * (negatives.shape[1] / there)
 
 
-LOSSES: Mapping[str, Loss] = {
-    "self-adversarial": self_adversarial,
-    "logistic": logistic,
-    "margin": margin_ranking,
-}
+class Losses(dict[str, Loss]):
+    """Losses by name. One of a plugin gets `trainer.temperature` for its option."""
+
+    def register(self, name: str) -> Callable[[Loss], Loss]:
+        def add(loss: Loss) -> Loss:
+            claim("loss", "fedkge.training", self, name, loss)
+            return loss
+
+        return add
+
+
+LOSSES = Losses({"self-adversarial": self_adversarial, "logistic": logistic, "margin": margin_ranking})
+CONTRASTS = ("self-adversarial", "logistic")  #: those that the kernels compute by themselves

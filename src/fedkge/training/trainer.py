@@ -13,7 +13,7 @@ from fedkge.errors import ConfigError, suggest
 from fedkge.graphs.graph import Axis
 from fedkge.kernels import Candidates
 from fedkge.models import Side, Tables
-from fedkge.training.losses import LOSSES
+from fedkge.training.losses import CONTRASTS, LOSSES
 from fedkge.training.optimizers import OPTIMIZERS
 
 SIDES = ("both", "alternate", *map(str, Side))
@@ -128,7 +128,7 @@ class Trainer:
 
     def objective(self, tables: Tables, batch: Batch) -> Tensor:
         where = batch.anchor, batch.relation, batch.index, batch.side
-        if self.loss == "margin":
+        if self.loss not in CONTRASTS:
             return self.losses(tables.scores(*where))
         return tables.contrast(*where, self.temperature if self.loss == "self-adversarial" else 0.0)
 

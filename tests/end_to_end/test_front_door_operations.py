@@ -1,0 +1,90 @@
+"""The front door, item 14: options from the environment, one shape of JSON, any encoding, 80 columns."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import fedkge as package
+from commands import ENVIRONMENT, LINE, fedkge, printed, refused
+from fedkge.durable import json_text
+
+
+def spoken(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """The command in an environment of its own, and its output as bytes."""
+    return subprocess.run(
+        [*LINE, *arguments], env={**ENVIRONMENT, **environment}, capture_output=True, check=False
+    )
+
+
+def test_14_version() -> None:
+    found = fedkge("--version")
+    assert (found.exit_code, found.output) == (0, f"fedkge {package.__version__}\n")
+
+
+def test_14_options_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For one command or for all that have the option; the command line wins, then the longer name."""
+    monkeypatch.setenv("FEDKGE_JSON", "1")
+    assert printed(fedkge("list", "codecs").stdout)[0]["name"] == "bfloat16"
+    monkeypatch.setenv("FEDKGE_LIST_JSON", "0")
+    assert "┃ name" in fedkge("list", "codecs").stdout
+    assert printed(fedkge("data", "stats", "atlas").stdout)
+    monkeypatch.setenv("FEDKGE_DATA_STATS_JSON", "0")
+    assert "┃ site" in fedkge("data", "stats", "atlas").stdout
+
+
+def test_14_several_values_and_what_is_required(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDKGE_RUN_SET", "rounds=0 trainer.epochs=1")
+    assert refused("run", "tiny.toml").startswith("--set rounds: expected at least 1, got 0")
+    monkeypatch.setenv("FEDKGE_METHOD", "nobody")
+    assert "no method is named 'nobody'" in refused("compare", "tiny.toml")
+
+
+def test_14_a_variable_that_names_no_option_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDKGE_LIST_JSN", "1")
+    assert refused("list") == (
+        "FEDKGE_LIST_JSN: the command has no such option; did you mean 'FEDKGE_LIST_JSON'?"
+    )
+    assert fedkge("explain", "fede").exit_code == 0
+
+
+def test_14_the_folder_of_graphs_is_no_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDKGE_DATA", str(tmp_path))
+    assert fedkge("data", "stats", "atlas").exit_code == 0
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_14_output_that_is_not_utf_8(encoding: str) -> None:
+    for line in (["explain", "fedlu"], ["list"], ["explain", "nöbody"], ["--help"]):
+        found = spoken(*line, PYTHONIOENCODING=encoding)
+        assert b"Traceback" not in found.stderr
+        assert found.returncode == (2 if "nöbody" in line else 0)
+        found.stdout.decode(encoding)
+    plain = spoken("list", "codecs", "--json", PYTHONIOENCODING=encoding)
+    assert json.loads(plain.stdout) == json.loads(spoken("list", "codecs", "--json").stdout)
+
+
+def test_14_tables_and_help_fit_into_80_columns() -> None:
+    """Columns that do not fit stand in a further table; numbers are never broken."""
+    for line in (["--help"], ["run", "--help"], ["data", "stats", "atlas"], ["explain", "fede"], ["list"]):
+        text = spoken(*line, COLUMNS="80").stdout.decode()
+        wide = [one for one in text.splitlines() if len(one) > 80 and not one.startswith("example: ")]
+        assert not wide, wide
+    stats = spoken("data", "stats", "atlas", COLUMNS="80").stdout.decode()
+    for whole in ("1.05e-04", "mean_degree", "government", "1579.5000"):
+        assert whole in stats
+
+
+def test_14_no_nan_in_json() -> None:
+    numbers = {"a": float("nan"), "b": [1.5, float("inf")], "c": {"d": (float("-inf"), 2)}}
+    assert json.loads(json_text(numbers)) == {"a": None, "b": [1.5, None], "c": {"d": [None, 2]}}
+
+
+def test_14_start_is_fast() -> None:
+    """`import fedkge` without torch, and help without what commands need; benchmarks have the seconds."""
+    code = "import sys, fedkge; print(len([m for m in sys.modules if m.startswith('fedkge')]))"
+    found = subprocess.run([*LINE[:2], code], capture_output=True, text=True, check=True)
+    assert int(found.stdout) <= 2
