@@ -10,7 +10,9 @@ withdrawal. Everything is timed in one process, after the raw run has warmed it 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import json
+import pstats
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -21,7 +23,7 @@ from typing import Any
 import torch
 
 from fedkge.audits.erasure import Questions, membership, standing, withdrawn
-from fedkge.config import override, read_toml
+from fedkge.config import build, override, read_toml
 from fedkge.methods.unlearn import Unlearn
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
@@ -84,16 +86,25 @@ class Bench:
                 rows = membership(asked, held[name], held["exact"], held["raw"])
                 self.note(f"{name} membership", [{k: v for k, v in r.items() if k != "curve"} for r in rows])
 
-    def small_ones(self, count: int, exact: float) -> None:
+    def profile(self, at: Path) -> None:
+        """Where the time of mode target goes, by function."""
+        profiler = cProfile.Profile()
+        profiler.enable()
+        self.unlearned("profiled", Unlearn())
+        profiler.disable()
+        with at.open("w") as file:
+            pstats.Stats(profiler, stream=file).sort_stats("cumulative").print_stats(120)
+
+    def small_ones(self, count: int, yardstick: float) -> None:
         """Ten requests in a row, of a tenth of the forget sets each."""
         held, seconds = self.raw, []
         for number in range(count):
             parts = [replace(r, triples=r.triples[number::count]) for r in self.requests.values()]
             erasure = Erasure.of(held.sources.named, parts)
-            done = self.unlearned(f"small-{number}", Unlearn(rounds=2), held, erasure)
+            done = self.unlearned(f"small-{number}", Unlearn(), held, erasure)
             held = Holdings.open(done.folder.path)
             seconds.append(done.seconds)
-        self.note("small ones", {"seconds": seconds, "share of exact": sum(seconds) / exact})
+        self.note("small ones", {"seconds": seconds, "share of exact": sum(seconds) / yardstick})
         whole = Erasure.of(self.raw.sources.named, self.requests.values())
         asked = Questions.of(whole, held)
         self.note("small ones stand", _brief(standing(asked, asked.tables(held, self.device))))
@@ -114,6 +125,11 @@ class Bench:
                 "known": withdrawn(self.raw, one, site, self.device),
             }
             self.note("left-raw" if done is None else name, found)
+
+
+def _varied(given: str) -> tuple[str, Unlearn]:
+    name, _, changes = given.partition(":")
+    return name, build(Unlearn, override({}, changes.split(",")), "")
 
 
 def _brief(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,6 +154,9 @@ def main() -> None:
     parser.add_argument("--small", type=int, default=0, help="so many small requests in a row")
     parser.add_argument("--withdraw", help="a site that leaves")
     parser.add_argument("--withdraw-only", action="store_true", help="nothing else")
+    parser.add_argument("--only", help="of exact, target and paper, these")
+    parser.add_argument("--vary", action="append", default=[], help="target otherwise: NAME:rounds=6,...")
+    parser.add_argument("--profile", type=Path, help="where the time of target went, to this file")
     parser.add_argument("--rounds", type=int, help="rounds after a withdrawal")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -149,11 +168,17 @@ def main() -> None:
             "target": Unlearn("target"),
             "paper": Unlearn("paper", lr=PRINTED),
         }
+        if options.only:
+            names = {name: how for name, how in names.items() if name in options.only.split(",")}
+        names |= dict(map(_varied, options.vary))
         if options.ablate:
             names |= {name: Unlearn("paper", lr=PRINTED, confusion=how) for name, how in ABLATION.items()}
         bench.compare(names)
+    if options.profile:
+        bench.profile(options.profile)
     if options.small:
-        bench.small_ones(options.small, bench.found["exact took"]["seconds"])
+        took = bench.found.get("exact took", {"seconds": bench.raw.summary["seconds"]["total"]})
+        bench.small_ones(options.small, took["seconds"])
     if options.withdraw:
         bench.withdrawal(options.withdraw, options.rounds)
     print("done", file=sys.stderr)

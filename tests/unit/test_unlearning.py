@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -170,6 +171,8 @@ def test_rounds_that_follow_have_a_learning_rate_of_their_own(raw: Holdings, tmp
     erasure = Erasure.of(raw.sources.named, [Request("a", some(raw, "a"))])
     plain, slow = (planned(raw, erasure, Unlearn("paper", lr=lr), tmp_path) for lr in (None, 1e-5))
     assert (plain.trainer, slow.trainer.lr) == (raw.experiment.trainer, 1e-5)
+    short = planned(raw, erasure, Unlearn(training=raw.experiment.trainer.epochs + 1), tmp_path).trainer
+    assert short == replace(raw.experiment.trainer, epochs=raw.experiment.trainer.epochs + 1)
     ways = (Unlearn(rounds=1), Unlearn(rounds=1, lr=1e-5), Unlearn(rounds=1, confusion=Confusion(lr=1e-5)))
     done = [unlearn(raw, tmp_path / str(i), erasure, how) for i, how in enumerate(ways)]
     pushed = [one.sites["a"]["0"]["interference"] for one in done]

@@ -5,11 +5,12 @@ from fedkge.evaluation.constraints import TypeConstraints
 from fedkge.evaluation.filter import Known
 from fedkge.evaluation.metrics import combined, metrics, metrics_by_relation, metrics_by_side
 from fedkge.evaluation.prediction import Prediction, predict
-from fedkge.evaluation.ranking import Asked, Ranks, Ties, rank
+from fedkge.evaluation.ranking import Asked, Counted, Ranks, Ties, rank
 
 __all__ = [
     "Asked",
     "Classification",
+    "Counted",
     "Known",
     "Prediction",
     "Ranks",

@@ -109,7 +109,7 @@ class Asked:
 
     triples: Ids  # [m, 3]
     rows: tuple[int, int]  #: entities and relations that tables must have
-    sides: Sequence[tuple[_Questions, _OnDevice, _OnDevice | None]]  #: and what is known and allowed
+    sides: Sequence[_Laid]
 
     @classmethod
     def of(
@@ -125,68 +125,84 @@ class Asked:
             raise DataError(
                 f"type constraints over {candidates.tails.n} entities, tables of {known.n_entities}"
             )
-        found = []
-        for side in sides:
-            questions = _Questions.of(triples, known, side)
-            keys = known.key(questions.anchor, questions.relation)
-            allowed = None
-            if candidates is not None:
-                allowed = _OnDevice.of(candidates.side(side), questions.relation, device)
-            found.append((questions, _OnDevice.of(known.side(side), keys, device), allowed))
+        found = [_Laid.of(_Questions.of(triples, known, side), known, device, candidates) for side in sides]
         return cls(triples, (known.n_entities, known.n_relations), found)
 
     def rank(self, tables: Tables, chunk: int | None = None, site: str = "") -> Ranks:
         """See `rank`."""
+        return self.count(tables, chunk, site).ranks()
+
+    def count(self, tables: Tables, chunk: int | None = None, site: str = "") -> Counted:
+        """The same, up to where the device would have to be waited for: many can be under way at once."""
         check_tables(tables, *self.rows)
         if chunk is not None and chunk < 1:
             raise ConfigError(f"chunk: expected at least 1, got {chunk}")
-        parts = [self._side(tables, *side, chunk or _fitting(tables), site) for side in self.sides]
-        return Ranks(*(np.concatenate([getattr(p, name) for p in parts]) for name in Ranks.__slots__))
-
-    def _side(
-        self,
-        tables: Tables,
-        questions: _Questions,
-        filtered: _OnDevice,
-        allowed: _OnDevice | None,
-        chunk: int,
-        site: str,
-    ) -> Ranks:
-        counts = list(_counted(tables, questions, filtered, allowed, chunk))
-        if counts and not torch.stack([part.finite for part in counts]).all():
-            raise diverged(site)
-        none = torch.empty(0, dtype=torch.int64)
-        greater, equal, left = (
-            torch.cat([none, *(part[i].cpu() for part in counts)]).numpy() for i in range(3)
-        )
-        m = len(questions.triple)
-        relation = self.triples[questions.triple, 1]
-        tail = np.full(m, questions.side is Side.TAIL)
-        return Ranks(questions.triple, relation, tail, greater, equal, left)
+        most = chunk or _fitting(tables)
+        return Counted(self, [list(_counted(tables, side, most)) for side in self.sides], site)
 
 
-def _counted(
-    tables: Tables, questions: _Questions, known: _OnDevice, allowed: _OnDevice | None, chunk: int
-) -> Iterator[Counts]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Counted:
+    """Answers to questions, still on the device."""
+
+    asked: Asked
+    sides: Sequence[Sequence[Counts]]  # by side and chunk of questions
+    site: str
+
+    def ranks(self) -> Ranks:
+        parts = [part for counts in self.sides for part in counts]
+        none = torch.empty(3, 0, dtype=torch.int64)
+        columns = [torch.stack((part.greater, part.equal, part.candidates)) for part in parts]
+        counts = (torch.cat(columns, 1) if parts else none).cpu().numpy()
+        if parts and not torch.stack([part.finite for part in parts]).all():
+            raise diverged(self.site)
+        every = [side.questions for side in self.asked.sides]
+        triple = np.concatenate([of.triple for of in every])
+        tail = np.repeat([of.side is Side.TAIL for of in every], [len(of.triple) for of in every])
+        return Ranks(triple, self.asked.triples[triple, 1], tail, *counts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Laid:
+    """The questions of one side, on the device."""
+
+    questions: _Questions
+    anchor: Tensor  # int64 [q]
+    relation: Tensor  # int64 [q]
+    answer: Tensor  # int64 [m]
+    asks: Tensor  # int64 [m]: which question each triple asks
+    known: _OnDevice
+    allowed: _OnDevice | None
+
+    @classmethod
+    def of(
+        cls, questions: _Questions, known: Known, device: torch.device, candidates: TypeConstraints | None
+    ) -> _Laid:
+        each = np.repeat(np.arange(len(questions.anchor)), np.diff(questions.first))
+        columns = questions.anchor, questions.relation, questions.answer, each
+        keys, side = known.key(questions.anchor, questions.relation), questions.side
+        allowed = None
+        if candidates is not None:
+            allowed = _OnDevice.of(candidates.side(side), questions.relation, device)
+        anchor, relation, answer, asks = (torch.from_numpy(ids).to(device) for ids in columns)
+        lists = _OnDevice.of(known.side(side), keys, device), allowed
+        return cls(questions, anchor, relation, answer, asks, *lists)
+
+    def counts(self, tables: Tables, start: int, end: int) -> Counts:
+        """Of the questions from `start` to `end`."""
+        mine = slice(int(self.questions.first[start]), int(self.questions.first[end]))
+        scores = tables.all_scores(self.anchor[start:end], self.relation[start:end], self.questions.side)
+        lists = self.known.part(start, end), self.allowed.part(start, end) if self.allowed else None
+        return count_(scores, self.asks[mine] - start, self.answer[mine], *lists)
+
+
+def _counted(tables: Tables, laid: _Laid, chunk: int) -> Iterator[Counts]:
     """Chunk by chunk; where a GPU's memory runs out, with half the questions from then on."""
-    anchor, relation, answer = (
-        torch.from_numpy(ids).to(tables.device)
-        for ids in (questions.anchor, questions.relation, questions.answer)
-    )
-    asked = np.repeat(np.arange(len(questions.anchor)), np.diff(questions.first))
-    asks = torch.from_numpy(asked).to(tables.device)
-
-    def counts(start: int, end: int) -> Counts:
-        mine = slice(int(questions.first[start]), int(questions.first[end]))
-        scores = tables.all_scores(anchor[start:end], relation[start:end], questions.side)
-        restricted = allowed.part(start, end) if allowed else None
-        return count_(scores, asks[mine] - start, answer[mine], known.part(start, end), restricted)
-
-    start = 0
-    while start < len(anchor):
-        end = min(len(anchor), start + chunk)
+    start, total = 0, len(laid.questions.anchor)
+    while start < total:
+        end = min(total, start + chunk)
         try:
-            part = counts(start, end)
+            part = laid.counts(tables, start, end)
         except torch.cuda.OutOfMemoryError:
             if chunk == 1:
                 raise

@@ -25,6 +25,7 @@ from fedkge.training.interference import Confusion, Interference, avoiding
 from fedkge.training.levels import Values, above, levels, ranked
 
 Above: TypeAlias = Mapping[Side, Mask]  #: which triples rank better than their level
+BySite: TypeAlias = Mapping[str, Sequence[Mapping[Side, Values]]]  #: ranks, or levels, by site and table
 EVERY = 2  #: epochs between two looks at who has reached the level
 
 
@@ -38,6 +39,7 @@ class Unlearn:
         None  #: epochs of decay; unset: 10 in mode paper; in mode target the rounds that follow are it
     )
     rounds: int | None = None  #: that follow, with all sites; unset: 2 in mode paper, 4 in mode target
+    training: int | None = None  #: epochs of training in each of these rounds; unset: the run's
     passed: float | None = (
         None  #: part of what a site moves that others' tables which never travel follow; unset: the method's
     )
@@ -45,8 +47,8 @@ class Unlearn:
     confusion: Confusion = field(default_factory=Confusion)
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "decay", "rounds"):
-            value, least = getattr(self, name), int(name == "rounds")
+        for name in ("epochs", "decay", "rounds", "training"):
+            value, least = getattr(self, name), int(name in ("rounds", "training"))
             if value is not None and value < least:
                 raise ConfigError(f"{name}: expected at least {least}, got {value}")
         if self.passed is not None and not 0 <= self.passed <= 1:
@@ -122,17 +124,19 @@ class Forgetting:
         with self._working_on(tables):
             if how.mode == "paper":
                 self.steps.run(first, passes)
-                return {site: {"epochs": how.count("epochs"), **self.standing(site)} for site in self.lessons}
-            level = {site: self._levels(site) for site in self.lessons}
-            taken, left = 0, self._above(level)
+                return {site: {"epochs": how.count("epochs"), **of} for site, of in self.standing().items()}
+            ranks = self._ranked()
+            level = self._levels(ranks)
+            taken, left = 0, _above(ranks, level)
             while taken < passes and any(map(_count, left.values())):
                 some = min(EVERY, passes - taken)
                 self.steps.activate(_joined(list(left.values())))
                 self.steps.run(first + taken, some)
-                left, taken = self._above(level), taken + some
+                ranks = self._ranked()
+                left, taken = _above(ranks, level), taken + some
             return {
-                site: {"epochs": taken, "above": _count(left[site]), **self.standing(site)}
-                for site in self.lessons
+                site: {"epochs": taken, "above": _count(left[site]), **of}
+                for site, of in self.standing(ranks).items()
             }
 
     @contextmanager
@@ -144,42 +148,45 @@ class Forgetting:
         for site, part in self.parts.items():
             tables[site].copy_(part)
 
-    def standing(self, site: str) -> dict[str, list[float]]:
-        """Of a site's forgotten triples, by table: what the paper reports, before anything is sent."""
-        found = [np.concatenate(list(self._ranked(site, one).values())) for one in self._every(site)]
+    def standing(self, ranks: BySite | None = None) -> dict[str, dict[str, list[float]]]:
+        """Of forgotten triples, by site and table: what the paper reports, before anything is sent."""
         return {
-            "hits@1": [float((ranks <= 1).mean()) for ranks in found],
-            "mrr": [float((1 / ranks).mean()) for ranks in found],
+            site: {
+                "hits@1": [float((own <= 1).mean()) for own in found],
+                "mrr": [float((1 / own).mean()) for own in found],
+            }
+            for site, of in (ranks or self._ranked()).items()
+            if (found := [np.concatenate(list(one.values())) for one in of])
         }
+
+    def _ranked(self, which: Literal["forgotten", "held-out"] = "forgotten") -> BySite:
+        """Ranks by site and table; the device works on all of them before anything is waited for."""
+        place = ("forgotten", "held-out").index(which)
+        counted = {
+            site: [asked[place].count(table, site=site) for table in self._every(site)]
+            for site, asked in self.asked.items()
+        }
+        return {site: [ranked(one) for one in of] for site, of in counted.items()}
 
     def _every(self, site: str) -> list[Tables]:
         part = self.parts[site]
         return [part] if part.second is None else [part, part.second]
 
-    def _ranked(self, site: str, table: Tables) -> dict[Side, Values]:
-        return ranked(table, self.asked[site][0], site)
-
-    def _levels(self, site: str) -> list[dict[Side, Values]]:
+    def _levels(self, ranks: BySite) -> BySite:
         """Of each table, by its own held-out ranks."""
-        return [
-            levels(
-                self._ranked(site, table),
-                self.lessons[site].forgotten,
-                ranked(table, self.asked[site][1], site),
-                self.heldout[site],
-                generator(self.seed, site, "levels"),
-            )
-            for table in self._every(site)
-        ]
-
-    def _above(self, level: Mapping[str, Sequence[Mapping[Side, Values]]]) -> dict[str, list[Above]]:
-        """Which triples rank better than their level, by site and table."""
+        held = self._ranked("held-out")
         return {
             site: [
-                above(self._ranked(site, table), own)
-                for table, own in zip(self._every(site), of, strict=True)
+                levels(
+                    own,
+                    self.lessons[site].forgotten,
+                    alike,
+                    self.heldout[site],
+                    generator(self.seed, site, "levels"),
+                )
+                for own, alike in zip(of, held[site], strict=True)
             ]
-            for site, of in level.items()
+            for site, of in ranks.items()
         }
 
     def decay(self, method: Method, tables: Mapping[str, Tables]) -> dict[str, dict[str, Any]]:
@@ -198,7 +205,7 @@ class Forgetting:
         relations = self.how.confusion.relations
         with self._working_on(tables):
             Decay(trainer, self.laid, corpus, objective, relations, self.captured).run(0, epochs)
-            return {site: {"epochs": epochs, **self.standing(site)} for site in self.lessons}
+            return {site: {"epochs": epochs, **of} for site, of in self.standing().items()}
 
 
 def _laid(every: Sequence[Tables]) -> Tables:
@@ -224,6 +231,14 @@ def _alike(valid: Ids, forgotten: Ids) -> Ids:
     """Held-out triples of the forgotten ones' relations; of all relations where these have none."""
     chosen = valid[np.isin(valid[:, 1], forgotten[:, 1])]
     return chosen if len(chosen) else valid
+
+
+def _above(ranks: BySite, level: BySite) -> dict[str, list[Above]]:
+    """Which triples rank better than their level, by site and table."""
+    return {
+        site: [above(own, least) for own, least in zip(of, level[site], strict=True)]
+        for site, of in ranks.items()
+    }
 
 
 def _joined(left: Sequence[Sequence[Above]]) -> list[Above]:

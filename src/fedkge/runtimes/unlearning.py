@@ -154,6 +154,7 @@ def _following(base: Experiment, erasure: Erasure, how: Unlearn) -> dict[str, An
     if erasure.withdrawn and how.rounds is None:
         return {"trainer": trainer}
     rounds = how.count("rounds")
+    trainer = replace(trainer, epochs=how.training or trainer.epochs)
     evaluate = Evaluate(every=rounds, patience=0, sides=base.evaluate.sides)
     return {"trainer": trainer, "rounds": rounds, "evaluate": evaluate}
 

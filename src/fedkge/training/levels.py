@@ -8,19 +8,19 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from fedkge.evaluation import Asked, Ranks
+from fedkge.evaluation import Counted, Ranks
 from fedkge.graphs.graph import Ids, Mask
-from fedkge.models import Side, Tables
+from fedkge.models import Side
 
 FEW = 5  #: held-out triples of a relation below which those of all relations stand in
 
 Values = NDArray[np.float64]
 
 
-def ranked(tables: Tables, asked: Asked, site: str) -> dict[Side, Values]:
+def ranked(counted: Counted) -> dict[Side, Values]:
     """The rank of each triple's head and tail, in the triples' order."""
-    found = asked.rank(tables, site=site)
-    return {side: _in_order(found.side(side), len(asked.triples)) for side in Side}
+    found = counted.ranks()
+    return {side: _in_order(found.side(side), len(counted.asked.triples)) for side in Side}
 
 
 def _in_order(ranks: Ranks, count: int) -> Values:
