@@ -19,9 +19,11 @@ import torch
 
 from fedkge.exchange.hops import introduced
 from fedkge.graphs.graph import Axis
-from fedkge.methods.conversation import End, converse, vectors
+from fedkge.methods.conversation import converse
+from fedkge.methods.ends import End
 from fedkge.methods.fkge import FKGE
 from fedkge.methods.ppat import csls
+from fedkge.methods.translating import vectors
 from fedkge.runs.data import load
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
@@ -74,7 +76,7 @@ def main() -> None:
 def _end(run: Meeting, name: str, method: FKGE) -> End:
     peer = run.peers[name]
     graph = peer.learner.member.graph
-    return End(method, peer.own.best, graph, peer.identity.ids, peer.keys, f"{name}-nonce")
+    return End(method, peer.own.best, graph, peer.identity.ids, peer.keys, f"nonce of {name}")
 
 
 if __name__ == "__main__":

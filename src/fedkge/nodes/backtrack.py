@@ -16,7 +16,7 @@ from fedkge.evaluation.classification import classify
 from fedkge.graphs.graph import Axis, Split
 from fedkge.graphs.persons import about_nobody
 from fedkge.methods import Member
-from fedkge.methods.conversation import Heard
+from fedkge.methods.ends import Heard
 from fedkge.methods.fkge import FKGE
 from fedkge.models import Tables
 from fedkge.nodes.stack import Identities, Learner, Stack

@@ -9,7 +9,7 @@ import torch
 
 from fedkge.errors import ConfigError
 from fedkge.methods import Member
-from fedkge.methods.conversation import Keys
+from fedkge.methods.ends import Keys
 from fedkge.methods.fkge import FKGE
 from fedkge.nodes.base import Setting
 from fedkge.nodes.identity import Identity

@@ -3,53 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
 from torch import Tensor
 
 from fedkge.durable import json_text
-from fedkge.exchange.hops import Hops, Parcel
+from fedkge.exchange.hops import Parcel
 from fedkge.exchange.rows import Message, under
 from fedkge.graphs.graph import Axis
-from fedkge.methods.conversation import Aligned, End, Heard, Keys, converse
+from fedkge.methods.conversation import converse
+from fedkge.methods.ends import Aligned, End, Heard, Keys
 from fedkge.methods.fkge import FKGE
 from fedkge.methods.handshake import Handshake
 from fedkge.methods.lines import Effect, Line
 from fedkge.nodes.backtrack import Backtracking
 from fedkge.nodes.base import Node, Setting
+from fedkge.nodes.chat import Chat
 from fedkge.nodes.identity import Identity
-from fedkge.nodes.ledgers import RESULT, open_ledger
+from fedkge.nodes.ledgers import RESULT
 from fedkge.nodes.notes import Refusal, reading
 from fedkge.nodes.peer_notes import checked_line, checked_parcel, packed, unpacked
 from fedkge.nodes.peer_result import measured, save_outcome
+from fedkge.nodes.peer_spending import PeerSpending
 from fedkge.nodes.stack import Learner
 from fedkge.nodes.store import write_whole
 from fedkge.nodes.terms import Terms
-from fedkge.privacy import Budget, Release, Spending
-from fedkge.privacy.accountants import Rdp
-from fedkge.privacy.pate import votes_release
-from fedkge.privacy.releases import Everything, Gaussian
 
 LINES = ("status", "call", "accept", "refuse", "bye", "prepared", "commit", "ask")
-
-
-@dataclass(slots=True)
-class Chat:
-    """The conversation that a peer is in."""
-
-    talk: str
-    partner: str
-    hops: Hops[Heard]
-    sent: int = 0
-    got: int = 0
 
 
 class PeerNode(Node):
     """A peer with its training and its folder. A runtime carries messages, and calls `work` between them.
 
-    A conversation lives in memory only: a peer that is killed has lost it, and so has its partner.
     What has counted is on the disk before the other end is told.
     """
 
@@ -79,13 +65,7 @@ class PeerNode(Node):
         self.stopped = False
         self._saves = 0
         signing = blake2b(b"ledger", key=keys.own.content, digest_size=32).digest()
-        ledger = None if setting.home is None else open_ledger(setting.home, signing)
-        self.spending = None if ledger is None else Spending(ledger, id, self._budget(), None)
-
-    def _budget(self) -> Budget | None:
-        if self.method.epsilon is None:
-            return None
-        return Budget(self.method.epsilon, self.method.delta, Rdp())
+        self.spending = PeerSpending(id, self.method, setting.home, signing)
 
     @property
     def round(self) -> int:
@@ -155,7 +135,7 @@ class PeerNode(Node):
         """Training is over: tell everybody whether it was a gain."""
         if "loss" in done:
             own = {name: done[name] for name in ("round", "loss", "triples", "seconds")}
-            self.note({"event": "trained", **own, **self._seal})
+            self.note({"event": "trained", **own, **self.spending.seal})
         rest = {name: done[name] for name in ("round", "score", "best", "gained")}
         self.note({"event": "update", "by": why, "talk": talk, **rest})
         lines = self.shakes.trained(bool(done["gained"]), self.own.content)
@@ -207,14 +187,19 @@ class PeerNode(Node):
             self.keys,
             self.nonce(talk),
             self.aligned.get(partner),
-            self._spend,
-            self._release,
+            lambda votes: self.spending.votes(votes, self._at),
+            lambda rows: self.spending.rows(self._at),
             self.identity.withheld,
         )
         calls = talk.split("/")[0] == self.id
         self.chat = Chat(talk, partner, converse(end, calls))
         self.note({"event": "meets", "talk": talk, "partner": partner})
         return self._advance(None)
+
+    @property
+    def _at(self) -> int:
+        """The round that releases are recorded under."""
+        return max(1, self.own.rounds)
 
     def _say(self, message: Message) -> list[Message]:
         chat = self.chat
@@ -233,43 +218,23 @@ class PeerNode(Node):
         assert chat is not None
         try:
             with self.setting.clock.spending("exchange"), reading():
-                found = next(chat.hops) if parcel is None else chat.hops.send(parcel)
-                while found is not None:
+                for number, found in chat.advance(parcel):
                     note = {"talk": chat.talk, "note": dict(found.note)}
-                    out.append(self.message(chat.partner, "say", chat.sent, found.body, **note))
-                    chat.sent += 1
-                    found = next(chat.hops)
-            return out
-        except StopIteration as end:
-            return out + self._whole(chat, end.value)
+                    out.append(self.message(chat.partner, "say", number, found.body, **note))
         except Refusal as error:
             what = {"site": chat.partner, "kind": "say", "round": chat.got, "why": str(error)}
             self.note({"event": "refused", **what})
             lines, effects = self.shakes.hang_up()
             return self._messages(lines) + self._do(effects)
+        return out if chat.heard is None else out + self._whole(chat, chat.heard)
 
     def _whole(self, chat: Chat, heard: Heard) -> list[Message]:
         """This end is complete: it stages what it has heard, and says so."""
         self.chat = None
         self.talks += 1
         self.aligned[chat.partner] = heard.aligned
-        counts = {str(axis): len(rows) for axis, rows in heard.aligned.items()}
-        self.note(
-            {
-                "event": "conversation",
-                "talk": chat.talk,
-                "partner": chat.partner,
-                "session": heard.session,
-                "aligned": counts,
-                "lent": 0 if heard.loan is None else len(heard.loan.edges),
-                "votes": heard.votes,
-                "real": heard.real,
-                "gaps": {str(gap): count for gap, count in sorted(heard.gaps.items())},
-                "refused": heard.refused,
-                "hops": chat.sent + chat.got,
-            }
-        )
-        if not any(counts.values()):
+        self.note(chat.event(heard))
+        if not any(len(rows) for rows in heard.aligned.values()):
             self.note({"event": "nothing in common", "partner": chat.partner})
             self.shakes.drop(chat.partner)
         self.staged[chat.talk] = heard
@@ -280,35 +245,6 @@ class PeerNode(Node):
 
     def _messages(self, lines: Sequence[Line]) -> list[Message]:
         return [self.message(line.to, line.kind, 0, None, talk=line.talk, **line.note) for line in lines]
-
-    # Privacy
-
-    def _spend(self, votes: int) -> bool:
-        """Record votes before they are given; false where the budget does not allow them."""
-        if self.method.scale == 0:
-            return True
-        release = votes_release(self.method.law, self.method.scale, votes, sent=not self.method.noise)
-        if self.spending is None:
-            return True
-        given = sum(r.count for r in self.spending.ledger.releases(self.id) if r.purpose == "votes")
-        if self.method.budget is not None and given + votes > self.method.budget:
-            return False
-        if self.spending.left(release, votes) < votes:
-            return False
-        self.spending.spend(release, max(1, self.own.rounds))
-        return True
-
-    def _release(self, rows: int) -> None:
-        """Record that all rows are sent with noise: one conversation is one application to each of them."""
-        if self.spending is not None:
-            release = Release(Gaussian(self.method.noise), Everything(), 1, "rows", "row", "replace-one")
-            self.spending.ledger.record(self.id, max(1, self.own.rounds), release, None)
-
-    @property
-    def _seal(self) -> Mapping[str, str | int]:
-        if self.spending is None or not self.spending.ledger.entries:
-            return {}
-        return self.spending.ledger.seal
 
     # The end
 
@@ -341,7 +277,7 @@ class PeerNode(Node):
             "kept": {"": own.best_at},
             "metrics": found.metrics,
             "peer": {**found.views, **talks, **spent},
-            **self._seal,
+            **self.spending.seal,
         }
         write_whole(self.store.path / RESULT, json_text(plain, indent=1).encode())
 
@@ -368,12 +304,11 @@ class PeerNode(Node):
             "talks": self.talks,
             "stopped": self.stopped,
             "saves": self._saves,
-            **self._seal,
+            **self.spending.seal,
         }
 
     def load_state(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
-        if self.spending is not None and "ledger" in plain:
-            self.spending.ledger.check(plain["ledger"], plain["releases"])
+        self.spending.check(plain)
         self.own.load(under("own", tensors), plain["own"])
         self.todo = [(talk, partner) for talk, partner in plain["todo"]]
         self.talks, self.stopped, self._saves = plain["talks"], plain["stopped"], plain["saves"]

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedkge.errors import DataError
 from fedkge.exchange.rows import Message, under
 from fedkge.graphs.graph import Axis
-from fedkge.methods.conversation import Heard
+from fedkge.methods.ends import Heard
 from fedkge.methods.lending import Loan
 from fedkge.nodes.notes import MOST
 

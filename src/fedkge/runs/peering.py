@@ -20,7 +20,7 @@ from fedkge.graphs.calling import called
 from fedkge.graphs.graph import Axis, Graph
 from fedkge.methods import Member
 from fedkge.methods.base import Part
-from fedkge.methods.conversation import Keys
+from fedkge.methods.ends import Keys
 from fedkge.methods.fkge import FKGE
 from fedkge.nodes.base import Event, Setting
 from fedkge.nodes.identity import Identity

@@ -23,7 +23,7 @@ from fedkge.exchange.tally import Tally, total
 from fedkge.exchange.wire import length
 from fedkge.graphs.graph import Split
 from fedkge.graphs.persons import about_nobody
-from fedkge.methods.conversation import Keys
+from fedkge.methods.ends import Keys
 from fedkge.nodes.base import Event, Setting
 from fedkge.nodes.clock import Clock
 from fedkge.nodes.journal import Journal, dated

@@ -10,7 +10,8 @@ import torch
 
 from fedkge.errors import DataError
 from fedkge.exchange.hops import introduced
-from fedkge.methods.conversation import End, converse
+from fedkge.methods.conversation import converse
+from fedkge.methods.ends import End
 from fedkge.nodes.journal import read_journal
 from fedkge.nodes.ledgers import JOURNAL
 from fedkge.nodes.peer import PeerNode
