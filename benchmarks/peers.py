@@ -127,6 +127,7 @@ def one(data: str, way: str, seed: int, options: dict[str, Any]) -> list[dict[st
             asked = generator(0, "asked", name).permutation(graph.test)[:RANKED]
             views = {"": tables} | ({"before_": before} if before is not None else {})
             line: dict[str, Any] = {"data": data, "way": way, "seed": seed, "site": name, "seconds": spent}
+            line["rounds"] = experiment.rounds
             for prefix, of in views.items():
                 line |= {
                     f"{prefix}accuracy": classify(of, graph, seed=0, site=name).accuracy,
@@ -167,14 +168,14 @@ def _curves(run: Path) -> dict[str, list[tuple[int, float]]]:
 
 def rows(lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """By data and way: means over sites and seeds, and differences to `single`, paired by site and seed."""
-    by: dict[tuple[str, str], dict[tuple[str, int], dict[str, Any]]] = defaultdict(dict)
+    by: dict[tuple[str, int, str], dict[tuple[str, int], dict[str, Any]]] = defaultdict(dict)
     for line in lines:
-        by[line["data"], line["way"]][line["site"], line["seed"]] = line
-    for (data, way), own in sorted(by.items()):
-        alone = by.get((data, "single"), {})
+        by[line["data"], line.get("rounds", 0), line["way"]][line["site"], line["seed"]] = line
+    for (data, rounds, way), own in sorted(by.items()):
+        alone = by.get((data, rounds, "single"), {})
         common = sorted(own.keys() & alone.keys())
         seeds = sorted({seed for _, seed in common})
-        row: dict[str, Any] = {"data": data, "way": way, "seeds": len({seed for _, seed in own})}
+        row: dict[str, Any] = {"data": data, "way": way, "rounds": rounds, "seeds": len({s for _, s in own})}
         for metric in ("accuracy", "mrr"):
             gaps = {at: own[at][metric] - alone[at][metric] for at in common}
             each = {s: [gaps[at] for at in common if at[0] == s] for s in sorted({s for s, _ in common})}
@@ -189,6 +190,7 @@ def rows(lines: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def page(lines: list[dict[str, Any]]) -> Iterator[str]:
     """The rows as a table of Markdown."""
     columns = (
+        "rounds, seeds",
         "accuracy",
         "minus alone",
         "worse / better",
@@ -200,7 +202,7 @@ def page(lines: list[dict[str, Any]]) -> Iterator[str]:
     yield f"| data | way | {' | '.join(columns)} |"
     yield "|---" * (2 + len(columns)) + "|"
     for row in rows(lines):
-        cells = [row["data"], row["way"]]
+        cells = [row["data"], row["way"], f"{row['rounds']}, {row['seeds']}"]
         for metric in ("accuracy", "mrr"):
             gain = row[f"{metric} gain"]
             told = "" if row["way"] == "single" or not gain else interval([100 * one for one in gain])
