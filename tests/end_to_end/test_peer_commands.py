@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -22,11 +23,17 @@ pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
 
-def ended(files: dict[str, Path], running: dict[str, object], seconds: float = 150) -> None:
+def ended(files: dict[str, Path], running: dict[str, subprocess.Popen[bytes]], seconds: float = 150) -> None:
     until = time.monotonic() + seconds
-    for name, process in running.items():
-        code = process.wait(max(1, until - time.monotonic()))  # type: ignore[attr-defined]
-        assert code == 0, said(files[name])
+    try:
+        for name, process in running.items():
+            code = process.wait(max(1, until - time.monotonic()))
+            assert code == 0, said(files[name])
+    except subprocess.TimeoutExpired:
+        pytest.fail("\n".join(map(said, files.values())))
+    finally:
+        for process in running.values():
+            process.kill()
 
 
 def journal(file: Path, kind: str) -> list[dict[str, object]]:
@@ -60,7 +67,7 @@ def test_a_peer_that_is_killed_in_a_conversation_costs_that_one_only(tmp_path: P
     assert "has talked" not in said(files["b"]), "it was over already"
     time.sleep(1)
     running["b"] = start(files["b"])
-    ended(files, running)  # type: ignore[arg-type]
+    ended(files, running)
     assert "goes on" in said(files["b"])
     assert broken in {e["talk"] for e in journal(files[partner], "aborted")}
     counted = {name: {e["talk"] for e in journal(file, "update")} - {""} for name, file in files.items()}

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import pytest
+import torch
 
 grpc = pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
 from fedkge.errors import ConfigError  # noqa: E402
+from fedkge.methods.lines import Talk  # noqa: E402
 from fedkge.runs.peering import PeerFile, own_secret  # noqa: E402
 from fedkge.runtimes import p2p  # noqa: E402
 from fedkge.runtimes.keys import Certificate, new_keys  # noqa: E402
-from fedkge.runtimes.p2p import Credentials, Network, Outbox  # noqa: E402
+from fedkge.runtimes.p2p import Credentials, Network, Outbox, PeerRuntime  # noqa: E402
 from network_of_peers import lay_out  # noqa: E402
 from small_federations import small_federation  # noqa: E402
 
@@ -78,3 +82,27 @@ def test_a_certificate_of_somebody_else_is_an_error(files: dict[str, PeerFile]) 
 def test_names_in_the_open_need_a_secret(files: dict[str, PeerFile]) -> None:
     with pytest.raises(ConfigError, match="tells partners all names"):
         replace(files["a"], method=replace(files["a"].method, intersect="ids"))
+
+
+def test_reports_of_others_do_not_prolong_the_wait_for_an_answer(
+    files: dict[str, PeerFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partner that died and came back reports itself, and says nothing in the old conversation."""
+    monkeypatch.setattr(p2p, "CLOSING", 0.1)
+    runtime = PeerRuntime(replace(files["a"], timeout=0.3, nap=0.1), torch.device("cpu"))
+    shakes, inbox = runtime.node.shakes, runtime.network.inbox
+    shakes.working, shakes.calling = False, Talk("a/1", "b", mine=True)
+
+    def report() -> None:
+        until = time.monotonic() + 3
+        while shakes.calling is not None and time.monotonic() < until:
+            inbox.put("b", b"a report, as far as waiting is concerned")
+            time.sleep(0.02)
+        runtime.ended = True
+
+    try:
+        Thread(target=report).start()
+        runtime._talk()
+    finally:
+        runtime.network.close()
+    assert shakes.calling is None

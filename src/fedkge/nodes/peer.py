@@ -99,6 +99,14 @@ class PeerNode(Node):
             return True
         return (not shakes.ready or shakes.left) and shakes.content
 
+    @property
+    def awaits(self) -> tuple[str, int] | None:
+        """Which conversation it waits for, and which hop of it: this changes with every step forward."""
+        waiting = self.shakes.calling or self.shakes.talk
+        if waiting is None:
+            return None
+        return waiting.id, -1 if self.chat is None else self.chat.got
+
     def work(self) -> list[Message]:
         """The next thing to do without being asked: an update, a call, training, or the end."""
         shakes = self.shakes

@@ -27,6 +27,7 @@ WAITING = 256  #: messages of one peer that wait to be read; more are refused un
 TRIES, PAUSE = 5, 0.3  #: a message is sent so often, with pauses that double, before it is lost
 LINGER = 20.0  #: seconds that a peer that has ended tells the others so
 BEAT = 0.05  #: seconds between two looks at the clock
+CLOSING = 5.0  #: seconds in which a peer that leaves sends what still waits
 
 
 def grpc_package() -> Any:
@@ -98,7 +99,7 @@ class Outbox(threading.Thread):
         super().__init__(daemon=True)
         self.grpc = grpc_package()
         self.waiting: queue.Queue[Message | None] = queue.Queue()
-        self.lost = 0
+        self.lost, self.ended = 0, False
         there = credentials.partners[name]
         secure = self.grpc.ssl_channel_credentials(there.pem, credentials.key, credentials.own.pem)
         options = [
@@ -111,7 +112,7 @@ class Outbox(threading.Thread):
         self._say = self.channel.unary_unary(f"/{SERVICE}/{METHOD}")
 
     def run(self) -> None:
-        while (message := self.waiting.get()) is not None:
+        while (message := self.waiting.get()) is not None and not self.ended:
             if not self._sent(encode(message)):
                 self.lost += 1
 
@@ -122,11 +123,15 @@ class Outbox(threading.Thread):
                 return True
             except self.grpc.RpcError:
                 time.sleep(PAUSE * 2**attempt)
+            except ValueError:  # the channel was closed meanwhile
+                break
         return False
 
     def end(self, seconds: float) -> None:
+        """What waits is sent, for so many seconds; the rest is lost."""
         self.waiting.put(None)
         self.join(seconds)
+        self.ended = True
         self.channel.close()
 
 
@@ -173,8 +178,9 @@ class Network:
             self.ways[message.recipient].waiting.put(message)
 
     def close(self) -> None:
+        until = time.monotonic() + CLOSING
         for way in self.ways.values():
-            way.end(5)
+            way.end(max(0.0, until - time.monotonic()))
         self.server.stop(1).wait()
 
 
@@ -207,20 +213,22 @@ class PeerRuntime:
 
     def _talk(self) -> None:
         node, since, beat, wait = self.node, time.monotonic(), time.monotonic(), 0.0
+        waits = node.awaits
         while not (node.stopped or self.ended):
             out = self._read(wait)
             if out is None:
                 out = node.work()
                 wait = 0.0 if out else BEAT
             else:
-                since, wait = time.monotonic(), 0.0
+                wait = 0.0
             now = time.monotonic()
-            waits = node.chat is not None or node.shakes.calling is not None or node.shakes.talk is not None
+            if waits != node.awaits:  # other messages, as reports are, do not prolong the wait
+                waits, since = node.awaits, now
             if out:
-                since = beat = now
-            elif waits and now - since > self.file.timeout:
+                beat = now
+            elif waits is not None and now - since > self.file.timeout:
                 out, since = node.expire(0), now
-            elif not waits and now - beat > self.file.nap:
+            elif waits is None and now - beat > self.file.nap:
                 self._mark_absent(now)
                 out, beat = node.expire(0), now
             self.network.send(out)
