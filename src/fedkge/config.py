@@ -31,6 +31,29 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: {error}") from None
 
 
+def variant(config: Mapping[str, Any], name: str | None) -> dict[str, Any]:
+    """The options of a file without its `[variants.NAME]` tables, changed by the one of this name.
+
+    A table of the variant that names a part (`method = { name = ... }`) replaces the file's table. Any other
+    table changes only the keys that it has.
+    """
+    plain = deepcopy(dict(config))
+    known = plain.pop("variants", {})
+    if not isinstance(known, dict) or not all(isinstance(one, dict) for one in known.values()):
+        raise ConfigError("variants: expected tables, as in [variants.fedep]")
+    if name is None:
+        if known:
+            raise ConfigError(f"variants: which of {', '.join(known)}? name one with --variant")
+        return plain
+    if name not in known:
+        found = f" (known: {', '.join(known)})" if known else "; the file has no variants"
+        raise ConfigError(f"variants.{name}: no such variant{suggest(name, known)}{found}")
+    for key, value in known[name].items():
+        whole = not isinstance(value, dict) or "name" in value or not isinstance(plain.get(key), dict)
+        plain[key] = value if whole else plain[key] | value
+    return plain
+
+
 def choose(registry: Registry[T], options: Mapping[str, Any], path: str) -> T:
     """Build the part that `options["name"]` names, from the other options."""
     named = dict(options)

@@ -39,6 +39,43 @@ def test_compare(tmp_path: Path) -> None:
     assert files(tmp_path / "all" / "fede") == before  # what is done is not repeated
 
 
+VARIANTS = """
+[variants.alone]
+method = { name = "single" }
+
+[variants.near]
+method  = { name = "fedprox", mu = 0.5 }
+trainer = { lr = 1e-2 }
+"""
+
+
+def test_variants_of_a_file_are_run_one_by_one_and_compared(tmp_path: Path) -> None:
+    Path("both.toml").write_text(CONFIG + VARIANTS)
+    out = tmp_path / "all"
+    found = answer("compare", "both.toml", "--out", out, *SHORT, "--set", "method.squared=false")
+    assert {row["run"] for row in found["methods"]} == {"single · lr=0.02", "fedprox · lr=0.01"}
+    config = read_toml(out / "near" / "config.toml")
+    assert config["method"]["mu"] == 0.5
+    assert config["method"]["squared"] is False  # of --set, for the variant that has it
+    assert (config["trainer"]["lr"], config["trainer"]["negatives"]) == (1e-2, 4)  # the rest is the file's
+    assert "variants" not in config
+    (run,) = answer("run", "both.toml", "--variant", "alone", "--out", tmp_path / "one", *SHORT)
+    assert run["metrics"] == summary_of(out / "alone")["metrics"]
+    swept = answer("sweep", "both.toml", "--variant", "near", "--grid", "method.mu=0,0.5", *SHORT)
+    assert [point["method.mu"] for point in swept["points"]] == [0, 0.5]
+
+
+def test_a_variant_must_be_named_and_known() -> None:
+    Path("both.toml").write_text(CONFIG + VARIANTS)
+    assert "both.toml: variants: which of alone, near?" in refused("run", "both.toml")
+    assert "no such variant; did you mean 'near'? (known: alone, near)" in refused(
+        "run", "both.toml", "--variant", "neer"
+    )
+    assert "has no [variants.NAME]; name methods to compare" in refused("compare", "tiny.toml")
+    Path("both.toml").write_text(CONFIG + "variants = 3")
+    assert "variants: expected tables, as in [variants.fedep]" in refused("run", "both.toml")
+
+
 def test_compare_says_who_is_worse_off_beyond_chance(tmp_path: Path) -> None:
     line = ("compare", "tiny.toml", "--method", "single,fedep,collective", "--out", tmp_path / "all", *SHORT)
     found = answer(*line)

@@ -14,6 +14,10 @@ Out = Annotated[Path | None, typer.Option(help="A folder for what is made.", sho
 Set = Annotated[
     list[str], typer.Option("--set", help="Override an option: --set model.dim=64", show_default=False)
 ]
+Variant = Annotated[
+    str | None,
+    typer.Option(help="Which of the file's [variants.NAME], as in fedep.", show_default=False),
+]
 Seeds = Annotated[
     str | None, typer.Option(help="Repeat with each of these seeds, as in 0,1,2.", show_default=False)
 ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedkge.config import override, read_toml
+from fedkge.config import override, read_toml, variant
 from fedkge.errors import ConfigError, suggest
 from fedkge.plugins import load_files
 
@@ -36,9 +36,14 @@ class Origin:
     path: Path
     assignments: Sequence[str] = ()  #: of `--set`
     flag: str = ""  #: what varies the experiment: `--method` or `--grid`
+    variant: str | None = None  #: which of the file's `[variants.NAME]`
 
     def options(self) -> dict[str, Any]:
-        return override(read_toml(self.path), self.assignments)
+        try:
+            return override(variant(read_toml(self.path), self.variant), self.assignments)
+        except ConfigError as error:
+            known = str(error).startswith("variants")  # others name the file or `--set` themselves
+            raise ConfigError(f"{self.path}: {error}") if known else error from None
 
     def flag_of(self, key: str, varied: Mapping[str, str]) -> str | None:
         """The argument that gave this key, or one below it; None if the file did."""
@@ -69,7 +74,7 @@ class Origin:
         from fedkge.runs.experiment import Experiment
 
         try:
-            options = read_toml(self.path)
+            options = variant(read_toml(self.path), self.variant)
             options.pop("plugins", None)  # loaded already
             Experiment.parse(options)
         except ConfigError as error:
@@ -77,31 +82,48 @@ class Origin:
         return None
 
 
-def one(path: Path, assignments: Sequence[str]) -> Experiment:
-    """The experiment of a file, changed by `--set`."""
-    ((_, experiment),) = varied(Origin(path, assignments), [{}])
+def one(path: Path, assignments: Sequence[str], chosen: str | None = None) -> Experiment:
+    """The experiment of a file, or of one of its variants, changed by `--set`."""
+    ((_, experiment),) = varied(Origin(path, assignments, variant=chosen), [{}])
     return experiment
 
 
-def by_method(path: Path, assignments: Sequence[str], methods: str) -> dict[str, Experiment]:
+def by_method(
+    path: Path, assignments: Sequence[str], methods: str, chosen: str | None = None
+) -> dict[str, Experiment]:
     """The experiment by each of several methods, under the method's name."""
     names = listed("--method", methods, "single,fede")
     points = [{"method.name": name} for name in names]
-    found = varied(Origin(path, assignments, "--method"), points)
+    found = varied(Origin(path, assignments, "--method", chosen), points)
+    return dict(zip(names, (experiment for _, experiment in found), strict=True))
+
+
+def by_variant(path: Path, assignments: Sequence[str], chosen: str | None) -> dict[str, Experiment]:
+    """Each variant of a file, or those that `chosen` lists, under its name."""
+    names = list(read_toml(path).get("variants", ())) if chosen is None else None
+    names = listed("--variant", chosen or "", "single,fedep") if names is None else names
+    if not names:
+        raise ConfigError(
+            f"{path}: has no [variants.NAME]; name methods to compare, as in --method single,fede"
+        )
+    origin = Origin(path, assignments)
+    found = varied(origin, [{}] * len(names), [replace(origin, variant=name) for name in names])
     return dict(zip(names, (experiment for _, experiment in found), strict=True))
 
 
 def varied(
-    origin: Origin, points: Sequence[Mapping[str, str]]
+    origin: Origin, points: Sequence[Mapping[str, str]], origins: Sequence[Origin] = ()
 ) -> Iterator[tuple[Mapping[str, str], Experiment]]:
     """Each point, which sets keys to TOML values, with its experiment; all are checked before the first.
 
-    Where points choose different methods, models or codecs, an option goes to those that have it.
+    Where points choose different methods, models or codecs, an option goes to those that have it. `origins`:
+    one for each point where they differ.
     """
     from fedkge.runs.experiment import Experiment
 
-    base, tables = origin.options(), []
-    for point in points:
+    origins = origins or [origin] * len(points)
+    bases, tables = [one.options() for one in origins], []
+    for base, point in zip(bases, points, strict=True):
         try:
             options = override(base, [f"{key}={value}" for key, value in point.items()])
         except ConfigError as error:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 LONGEST = 120  #: characters of a folder's name before it is cut
 
 
-def by_grid(path: Path, assignments: Sequence[str], grids: Sequence[str]) -> dict[str, Experiment]:
+def by_grid(
+    path: Path, assignments: Sequence[str], grids: Sequence[str], chosen: str | None = None
+) -> dict[str, Experiment]:
     """The experiment at each point of the grid, under the name of its folder; the last key runs fastest.
 
     Points that differ only in options that their method, model or codec does not have are one point.
@@ -34,7 +36,7 @@ def by_grid(path: Path, assignments: Sequence[str], grids: Sequence[str]) -> dic
         raise ConfigError(f"--grid: {twice} stands twice; name all its values at once")
     points = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
     found = {}
-    for point, experiment in varied(Origin(path, assignments, "--grid"), points):
+    for point, experiment in varied(Origin(path, assignments, "--grid", chosen), points):
         options = flat(experiment.config())
         found[folder_name({key: options[key] for key in point if key in options})] = experiment
     return found

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedkge.cli.arguments import Config, Device, Json, NoStack, Out, Reference, Resume, Seeds, Set, Threads
+from fedkge.cli.arguments import (
+    Config,
+    Device,
+    Json,
+    NoStack,
+    Out,
+    Reference,
+    Resume,
+    Seeds,
+    Set,
+    Threads,
+    Variant,
+)
 from fedkge.cli.output import check, command, print_json, show
 
 if TYPE_CHECKING:
@@ -20,6 +32,7 @@ METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@10")
 
 def run(
     config: Config,
+    variant: Variant = None,
     out: Out = None,
     set_: Set = [],  # noqa: B006 - typer copies it
     seeds: Seeds = None,
@@ -36,9 +49,9 @@ def run(
         from fedkge.reports.seeds import seed_rows
         from fedkge.reports.tables import views
 
-        folder = out or Path("runs") / config.stem
+        folder = out or Path("runs") / config.stem / (variant or "")
         runs, page, failed = _trained(
-            {folder: one(config, set_)}, folder, seeds, device, resume, stacked=not no_stack
+            {folder: one(config, set_, variant)}, folder, seeds, device, resume, stacked=not no_stack
         )
         rows = seed_rows(runs)
         warn(runs)
@@ -60,7 +73,20 @@ def run(
 
 def compare(
     config: Config,
-    method: Annotated[str, typer.Option(help="Methods to compare, as in single,collective,fede.")],
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="Methods to compare, as in single,collective,fede; unset: the file's variants.",
+            show_default=False,
+        ),
+    ] = None,
+    variant: Annotated[
+        str | None,
+        typer.Option(
+            help="With --method: the variant to change. Without: variants to compare, as in single,fedep.",
+            show_default=False,
+        ),
+    ] = None,
     out: Out = None,
     set_: Set = [],  # noqa: B006
     seeds: Seeds = None,
@@ -71,9 +97,9 @@ def compare(
     no_stack: NoStack = False,
     json: Json = False,
 ) -> None:
-    """Run one experiment by several methods with the same budget, and show them site by site."""
+    """Run one experiment by several methods with the same budget, or a file's variants, site by site."""
     with command():
-        from fedkge.cli.experiments import by_method
+        from fedkge.cli.experiments import by_method, by_variant
         from fedkge.cli.results import (
             beside_alone,
             brackets,
@@ -90,21 +116,25 @@ def compare(
         from fedkge.reports.tables import joining_rows, metric_rows, site_rows
 
         folder = out or Path("runs") / config.stem
-        points = {folder / name: one for name, one in by_method(config, set_, method).items()}
+        if method is None:
+            found = by_variant(config, set_, variant)
+        else:
+            found = by_method(config, set_, method, variant)
+        points = {folder / name: one for name, one in found.items()}
         if reference is not None:
             check("--reference", reference, [point.name for point in points])
         runs, page, failed = _trained(points, folder, seeds, device, resume, not no_stack, reference)
         sites, beyond = site_rows(runs), against_alone(experiments(runs))
         warn(runs)
         if json:
-            found = {
+            told = {
                 "report": page,
                 "sites": sites,
                 "methods": metric_rows(runs),
                 "joining": joining_rows(experiments(runs), beyond),
                 "paired": paired_rows(beyond),
             }
-            print_json(found | reference_json(runs, _among(runs, reference)))
+            print_json(told | reference_json(runs, _among(runs, reference)))
         else:
             show(beside_alone(sites), False, f"{_what(runs)}: test MRR, {_protocol(runs)}{brackets(sites)}")
             show_tables(runs)
@@ -121,6 +151,7 @@ def sweep(
         list[str],
         typer.Option(help="A key and its values: --grid method.mu=0,0.1,1; again for another key."),
     ],
+    variant: Variant = None,
     out: Out = None,
     set_: Set = [],  # noqa: B006
     seeds: Seeds = None,
@@ -137,7 +168,7 @@ def sweep(
         from fedkge.reports.sweep import sweep_rows
 
         folder = out or Path("runs") / config.stem
-        points = {folder / name: one for name, one in by_grid(config, set_, grid).items()}
+        points = {folder / name: one for name, one in by_grid(config, set_, grid, variant).items()}
         runs, page, failed = _trained(points, folder, seeds, device, resume, stacked=not no_stack)
         keys = [one.partition("=")[0].strip() for one in grid]
         rows = sweep_rows(runs, keys)
