@@ -14,13 +14,18 @@ grpc = pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
 from fedkge.errors import ConfigError  # noqa: E402
+from fedkge.exchange.hops import introduced  # noqa: E402
+from fedkge.graphs.graph import Axis  # noqa: E402
+from fedkge.methods.conversation import converse  # noqa: E402
+from fedkge.methods.ends import End, Heard  # noqa: E402
 from fedkge.methods.lines import Talk  # noqa: E402
-from fedkge.runs.peering import PeerFile, own_secret  # noqa: E402
+from fedkge.runs.experiment import Align  # noqa: E402
+from fedkge.runs.peering import PeerFile, own_secret, peer_of  # noqa: E402
 from fedkge.runtimes import p2p  # noqa: E402
 from fedkge.runtimes.keys import Certificate, new_keys  # noqa: E402
 from fedkge.runtimes.p2p import Credentials, Network, Outbox, PeerRuntime  # noqa: E402
 from network_of_peers import lay_out  # noqa: E402
-from small_federations import small_federation  # noqa: E402
+from small_federations import small_federation, small_graph  # noqa: E402
 
 
 @pytest.fixture
@@ -80,8 +85,40 @@ def test_a_certificate_of_somebody_else_is_an_error(files: dict[str, PeerFile]) 
 
 
 def test_names_in_the_open_need_a_secret(files: dict[str, PeerFile]) -> None:
-    with pytest.raises(ConfigError, match="tells partners all names"):
+    with pytest.raises(ConfigError, match="a common"):
         replace(files["a"], method=replace(files["a"].method, intersect="ids"))
+
+
+def heard_of(files: dict[str, PeerFile], *names: str) -> list[Heard]:
+    peers = [peer_of(files[name], torch.device("cpu")) for name in names]
+    ends = [
+        End(p.method, p.own.best, p.learner.member.graph, p.identity.ids, p.keys, "0123456789", None)
+        for p in peers
+    ]
+    ends = [replace(end, withheld=p.identity.withheld) for end, p in zip(ends, peers, strict=True)]
+    return list(introduced(converse(ends[0], True), converse(ends[1], False)))
+
+
+@pytest.mark.parametrize("names", [True, False])
+def test_links_in_a_file_say_who_is_the_same_and_others_are_kept_back(tmp_path: Path, names: bool) -> None:
+    graphs = {
+        "x": small_graph(1, [f"e{i}" for i in range(12)], ["r"], 60, 6),
+        "y": small_graph(2, [f"e{i}" for i in range(4)] + [f"ding {i}" for i in range(8)], ["s"], 60, 6),
+    }
+    read = {name: PeerFile.read(file) for name, file in lay_out(tmp_path, graphs).items()}
+    (tmp_path / "same.tsv").write_text("".join(f"x\te{i + 4}\ty\tding {i}\n" for i in range(5)))
+    (tmp_path / "hidden").write_text("e0\n")
+    align = Align(names=names, entities=tmp_path / "same.tsv", withhold=tmp_path / "hidden")
+    files = {name: replace(file, align=align) for name, file in read.items()}
+    assert [len(one.aligned[Axis.ENTITY]) for one in heard_of(read, "x", "y")] == [4, 4]
+    heard = heard_of(files, "x", "y")
+    own = [
+        [list(peer_of(files[n], torch.device("cpu")).learner.member.graph.entities)[i] for i in one]
+        for n, one in zip("xy", (h.aligned[Axis.ENTITY].tolist() for h in heard), strict=True)
+    ]
+    pairs = set(zip(*own, strict=True))
+    linked = {(f"e{i + 4}", f"ding {i}") for i in range(5)}
+    assert pairs == linked | ({(f"e{i}", f"e{i}") for i in range(1, 4)} if names else set())
 
 
 def test_reports_of_others_do_not_prolong_the_wait_for_an_answer(

@@ -15,6 +15,7 @@ from fedkge.exchange.announce import LONGEST_ID, fingerprint, identify
 from fedkge.exchange.rows import HUB
 from fedkge.exports.files import check_names
 from fedkge.graphs.graph import Axis, Federation, Graph
+from fedkge.graphs.links import Link, read_links
 from fedkge.graphs.unify import Unified, unify
 from fedkge.methods import Member
 from fedkge.nodes.identity import Identity
@@ -62,7 +63,7 @@ class Sources:
 
     def identity(self, experiment: Experiment, member: Member) -> Identity:
         """What a member's rows are announced as, and called when they are saved."""
-        secret = _secret(experiment.align)
+        secret = secret_of(experiment.align)
         names = {Axis.ENTITY: member.graph.entities, Axis.RELATION: member.graph.relations}
         ids = {axis: identify(own, axis, secret) for axis, own in names.items()}
         named = {site: self.named[site] for site in member.parts}
@@ -86,18 +87,9 @@ class Sources:
         return found | self._listed(experiment, site)
 
     def _listed(self, experiment: Experiment, site: str) -> set[int]:
-        if experiment.align.withhold is None or not (experiment.method.shares or experiment.method.hubless):
+        if not (experiment.method.shares or experiment.method.hubless):
             return set()
-        from fedkge.graphs.marks import read_names
-
-        hidden = set(read_names(experiment.align.withhold))
-        unknown = sorted(hidden.difference(*(graph.entities for graph in self.named.values())))
-        if unknown:
-            raise ConfigError(
-                f"align.withhold: {experiment.align.withhold}: {unknown[0]!r} is no entity of any site; "
-                "expected names as the sites have them"
-            )
-        return {i for i, name in enumerate(self.named[site].entities) if name in hidden}
+        return listed(experiment.align, self.named, site)
 
 
 class Loader:
@@ -189,16 +181,36 @@ def aligned(align: Align, federation: Federation) -> Unified:
     With a secret every site aligns by itself, and nobody can tell what became of which link.
     """
     from fedkge.graphs.calling import called_apart
-    from fedkge.graphs.links import read_links
 
-    files = {Axis.ENTITY: align.entities, Axis.RELATION: align.relations}
-    links = {axis: read_links(path, axis) for axis, path in files.items() if path is not None}
+    links = links_of(align)
     if align.secret is not None:
         return Unified(called_apart(federation, align.names, links), ())
     return unify(federation, align.names, links)
 
 
-def _secret(align: Align) -> bytes | None:
+def links_of(align: Align) -> dict[Axis, list[Link]]:
+    """The links of the files that are given."""
+    files = {Axis.ENTITY: align.entities, Axis.RELATION: align.relations}
+    return {axis: read_links(path, axis) for axis, path in files.items() if path is not None}
+
+
+def listed(align: Align, named: Federation, site: str) -> set[int]:
+    """The entities of a site that `align.withhold` names."""
+    if align.withhold is None:
+        return set()
+    from fedkge.graphs.marks import read_names
+
+    hidden = set(read_names(align.withhold))
+    unknown = sorted(hidden.difference(*(graph.entities for graph in named.values())))
+    if unknown:
+        raise ConfigError(
+            f"align.withhold: {align.withhold}: {unknown[0]!r} is no entity of any site; "
+            "expected names as the sites have them"
+        )
+    return {i for i, name in enumerate(named[site].entities) if name in hidden}
+
+
+def secret_of(align: Align) -> bytes | None:
     return None if align.secret is None else checked_secret(align.secret)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -30,10 +30,11 @@ from fedkge.nodes.protection import trained_on
 from fedkge.nodes.terms import Terms
 from fedkge.plugins import load_files
 from fedkge.privacy.keyfile import key_in
-from fedkge.runs.data import checked_secret
-from fedkge.runs.experiment import Persons
+from fedkge.runs.data import links_of, listed, secret_of
+from fedkge.runs.experiment import Align, Persons
 from fedkge.training.secret import BYTES, Secret
 
+T = TypeVar("T", bound=Any)
 SECRET = "secret.key"  #: what a peer draws its matrices and its noise from
 
 
@@ -57,7 +58,7 @@ class PeerFile(Terms):
     key: Path
     certificate: Path
     peers: Mapping[str, Partner] = field(default_factory=dict)
-    secret: Path | None = None  #: a file that all peers share: ids are pseudonyms; with `intersect = "ids"`
+    align: Align = field(default_factory=Align)  #: as in an experiment; all peers have the same links
     timeout: float = 120.0  #: seconds that an answer is waited for
     nap: float = 5.0  #: seconds that a peer sleeps before it looks around again
     persons: Persons = field(default_factory=Persons)  #: as in an experiment
@@ -69,9 +70,9 @@ class PeerFile(Terms):
         self.persons.check(self.privacy)
         if not isinstance(self.method, FKGE):
             raise ConfigError("method.name: only fkge works without a hub; expected fkge")
-        if self.method.intersect == "ids" and self.secret is None:
+        if self.method.intersect == "ids" and self.align.secret is None:
             raise ConfigError(
-                "method.intersect: 'ids' tells partners all names; expected 'psi', or a common `secret`"
+                "method.intersect: 'ids' tells partners all names; expected 'psi', or a common `align.secret`"
             )
         if self.name in self.peers or not self.peers:
             raise ConfigError("peers: expected at least one other peer, and not this one")
@@ -94,11 +95,15 @@ class PeerFile(Terms):
         """The same with paths below a folder."""
         own = {n: folder / getattr(self, n) for n in ("graph", "folder", "key", "certificate")}
         peers = {n: replace(one, certificate=folder / one.certificate) for n, one in self.peers.items()}
-        listed = {n: getattr(self.persons, n) for n in ("names", "relations")}
-        found = {n: folder / path for n, path in listed.items() if path is not None}
-        persons = replace(self.persons, **found)
-        secret = None if self.secret is None else folder / self.secret
-        return replace(self, **own, peers=peers, persons=persons, secret=secret)
+        persons = _below(folder, self.persons, "names", "relations")
+        align = _below(folder, self.align, "entities", "relations", "secret", "withhold")
+        return replace(self, **own, peers=peers, persons=persons, align=align)
+
+
+def _below(folder: Path, options: T, *names: str) -> T:
+    """Options with those of these paths that are given below a folder."""
+    found = {n: getattr(options, n) for n in names}
+    return replace(options, **{n: folder / path for n, path in found.items() if path is not None})
 
 
 def own_secret(folder: Path) -> bytes:
@@ -137,13 +142,15 @@ def peer_of(
     member = Member(
         trained_on(file, file.name, graph, partial(own_secret, file.folder)), {file.name: Part(graph)}
     )
-    secret = None if file.secret is None else checked_secret(file.secret)
-    common = graph if secret is None else called(file.name, graph)
+    secret, links = secret_of(file.align), links_of(file.align)
+    plain = secret is None and not links and file.align.names
+    common = graph if plain else called(file.name, graph, file.align.names, links)
     names = {Axis.ENTITY: common.entities, Axis.RELATION: common.relations}
     ids = {axis: identify(own, axis, secret) for axis, own in names.items()}
     setting = Setting(file.federation, file.folder if lasting else None, often=lasting, tell=tell)
     persons = () if graph.persons is None else np.flatnonzero(graph.persons).tolist()
-    identity = Identity(ids, {file.name: graph}, {Axis.ENTITY: persons} if persons else {})
+    hidden = set(persons) | listed(file.align, {file.name: graph}, file.name)
+    identity = Identity(ids, {file.name: graph}, {Axis.ENTITY: hidden} if hidden else {})
     others = [file.name, *file.peers]
     keys = peer_keys(file.folder)
     return peer_node(file.name, file, member, identity, others, keys, setting, device, nonce=nonce)
