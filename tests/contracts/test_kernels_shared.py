@@ -12,7 +12,18 @@ import torch
 from torch import Tensor
 
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import Backend, Composed, Dealt, Deck, Draw, Shared, Similarity, backend, reference
+from fedkge.kernels import (
+    Backend,
+    Composed,
+    Dealt,
+    Deck,
+    Draw,
+    Room,
+    Shared,
+    Similarity,
+    backend,
+    reference,
+)
 from fedkge.models import MODELS, Side
 
 CLOSE = {torch.float64: {"rtol": 1e-9, "atol": 1e-10}, torch.float32: {"rtol": 2e-4, "atol": 3e-5}}
@@ -229,6 +240,41 @@ def test_queries_are_composed_as_the_model_says(
     found = kernels.decompose(entities.to(device), made, d_query.to(device), width)
     for one, leaf in zip(found, leaves, strict=True):
         close(one, leaf.grad)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("name", [name for name in MODELS if MODELS[name]().composition is not None])
+def test_a_pass_from_rows_to_gradients_that_are_added_up(
+    device: torch.device, dtype: torch.dtype, name: str, case: tuple
+) -> None:
+    """Only backends that have room for gradients are asked for it."""
+    if device.type == "cpu":
+        pytest.skip("gradients are added up at once on a GPU")
+    kernels, model, rows = backend(device), MODELS[name](dim=max(1, case[3] // 2)), case[2]
+    _, table, shared = make(Similarity.MODULUS, dtype, (*case[:3], model.width(Axis.ENTITY)))
+    random = torch.Generator().manual_seed(5)
+    relations = torch.randn(7, model.width(Axis.RELATION), generator=random).to(dtype)
+    each = torch.rand(len(shared.true), generator=random).to(dtype)
+    anchor, relation = (torch.randint(high, (len(each),), generator=random) for high in (rows, 7))
+    kind = model.composition
+    assert kind is not None
+    results = []
+    for way, where in ((reference, torch.device("cpu")), (kernels, device)):
+        entities, others, weights = (x.to(where) for x in (table, relations, each))
+        made = Composed(kind, anchor.to(where), others, relation.to(where), -1.0, 0.7)
+        arguments = (model.similarity, entities, made, there(shared, where))
+        losses, laid = way.contrast_composed(*arguments, 3.0, 1.5)
+        rooms = tuple(
+            Room(torch.zeros_like(x), torch.zeros(len(x), dtype=torch.uint8, device=where))
+            for x in (entities, others)
+        )
+        for _ in range(2):  # it is added, not written
+            way.heap_composed_(*arguments, laid, weights, rooms)
+        results.append([losses, *(x for room in rooms for x in (room.sums, room.touched))])
+    far = {"rtol": CLOSE[dtype]["rtol"], "atol": 3 * CLOSE[dtype]["atol"]}
+    for found, expected in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(found.cpu(), expected, **far)
 
 
 def test_a_batch_is_dealt_as_the_deck_says(kernels: Backend, device: torch.device) -> None:

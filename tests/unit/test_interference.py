@@ -85,7 +85,7 @@ def test_a_step_is_that_of_a_slow_float64_witness(model: str) -> None:
     own = tables(second=True, model=model)
     steps = interference(Confusion(), own, trainer)
     steps._shuffle(0)
-    batch = steps._batch((len(FORGOTTEN), len(FORGOTTEN)), Side.HEAD)
+    batch = steps._batch((len(FORGOTTEN), len(FORGOTTEN)), Side.HEAD, steps.clock)
     assert own.second is not None
     rows = [one.double().clone().requires_grad_() for one in (own.entities, own.second.entities)]
     relation = own.relations.double()[batch.relation][:, None]
@@ -104,7 +104,7 @@ def test_a_step_is_that_of_a_slow_float64_witness(model: str) -> None:
     loss.backward()
     expected = [(table - 0.05 * table.grad).detach() for table in rows]  # type: ignore[operator]
     before = own.relations.clone()
-    steps._step((len(FORGOTTEN), len(FORGOTTEN)), Side.HEAD)
+    steps._take([((len(FORGOTTEN), len(FORGOTTEN)), Side.HEAD)], False)
     for table, one in zip((own.entities, own.second.entities), expected, strict=True):
         assert torch.allclose(table.double(), one, atol=2e-5)
     assert torch.equal(own.relations, before)
@@ -154,7 +154,7 @@ def test_decay_draws_no_forgotten_triple() -> None:
 
 def _drawn(steps: Interference | Decay, side: Side) -> set[tuple[int, ...]]:
     """All negatives of the first batch."""
-    batch = steps._batch((steps.counts[0], steps.chunks[0]), side)
+    batch = steps._batch((steps.counts[0], steps.chunks[0]), side, steps.clock)
     columns = [batch.anchor[:, None].expand_as(batch.index), batch.relation[:, None].expand_as(batch.index)]
     h, t = (batch.index, columns[0]) if side is Side.HEAD else (columns[0], batch.index)
     return set(map(tuple, torch.stack((h, columns[1], t), -1)[:, 1:].reshape(-1, 3).tolist()))

@@ -9,8 +9,6 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from fedkge.kernels.beside import beside
-
 
 class Similarity(IntEnum):
     """How a query compares with a candidate row; higher is more alike, and every one is symmetric."""
@@ -101,14 +99,8 @@ class Shared:
     true: Tensor  # int64 [b]
     negatives: Tensor  # int64 [c, n]
     starts: Tensor  # int64 [c + 1], from 0 to b
-    marks: Tensor  # bool [b, n], see `left_out`
+    left_out: Tensor  # bool [b, n]
     longest: int  #: no chunk has more queries
-
-    @property
-    def left_out(self) -> Tensor:
-        """bool [b, n]; found beside other work, which may go on until somebody asks."""
-        beside(self.marks.device).join()
-        return self.marks
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -165,6 +157,7 @@ class Pace:
     ends: Tensor  # int64 [s]
     steps: Tensor  # int64 [s], how many steps each site has taken, with this one
     active: Tensor  # bool [s]
+    rates: Tensor | None = None  #: what a backend made of the steps before (`rates`)
 
 
 @dataclass(frozen=True, slots=True)

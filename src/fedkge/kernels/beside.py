@@ -13,10 +13,13 @@ import torch
 
 
 class Beside:
-    """A second stream of a device; of a CPU there is none, and work is done where it stands."""
+    """A second stream of a device; of a CPU there is none, and work is done where it stands.
+
+    It is small work: it goes first where both are ready, or it would wait for the last program of the large.
+    """
 
     def __init__(self, device: torch.device) -> None:
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stream = torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None
         self._busy = False
 
     @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,14 @@ def compose(entities: Tensor, made: Composed) -> Tensor:
     if made.kind is Composition.TRANSLATE:
         return a + made.sign * f
     return a * f if made.kind is Composition.SCALE else _product(a, f, made.sign)
+
+
+def turned(made: Composed) -> Composed:
+    """The same by the factors that phases stand for, if it is a rotation by these."""
+    if made.kind is not Composition.ROTATE:
+        return made
+    phase = made.factors * made.scale
+    return replace(made, factors=torch.cat((phase.cos(), phase.sin()), -1))
 
 
 def decompose(entities: Tensor, made: Composed, d_query: Tensor, width: int) -> tuple[Tensor, Tensor]:

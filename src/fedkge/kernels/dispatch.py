@@ -21,6 +21,7 @@ from fedkge.kernels.base import (
     Draw,
     Laid,
     Pace,
+    Room,
     Shared,
     Similarity,
 )
@@ -72,6 +73,25 @@ class Backend(Protocol):
         d_scores: Tensor,
         each: Tensor,
     ) -> tuple[Tensor, Tensor]: ...
+    def contrast_composed(
+        self,
+        kind: Similarity,
+        entities: Tensor,
+        made: Composed,
+        shared: Shared,
+        margin: float,
+        temperature: float,
+    ) -> tuple[Tensor, Laid]: ...
+    def heap_composed_(
+        self,
+        kind: Similarity,
+        entities: Tensor,
+        made: Composed,
+        shared: Shared,
+        laid: Laid,
+        each: Tensor,
+        rooms: tuple[Room, Room],
+    ) -> None: ...
     def compose(self, entities: Tensor, made: Composed) -> Tensor: ...
     def decompose(
         self, entities: Tensor, made: Composed, d_query: Tensor, width: int
@@ -102,6 +122,7 @@ class Backend(Protocol):
     ) -> Dealt: ...
     def negatives_(self, index: Tensor, draw: Draw, clock: Tensor) -> None: ...
     def moments(self, table: Tensor, kept: Tensor) -> Tensor: ...
+    def rates(self, pace: Pace, adam: Adam, dtype: torch.dtype) -> Tensor: ...
     def adam_(
         self, table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, pace: Pace, adam: Adam
     ) -> None: ...

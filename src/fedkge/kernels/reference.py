@@ -13,9 +13,11 @@ from fedkge.kernels import cipher, composing, sampling, sharing
 from fedkge.kernels.base import (
     ADAGRAD_EPSILON,
     Adam,
+    Composed,
     Contribution,
     Laid,
     Pace,
+    Room,
     Shared,
     Similarity,
     Tie,
@@ -142,6 +144,38 @@ def contrast_shared(
     return losses, scores, d_scores, laid
 
 
+def contrast_composed(
+    kind: Similarity, entities: Tensor, made: Composed, shared: Shared, margin: float, temperature: float
+) -> tuple[Tensor, Laid]:
+    """Losses [b] of `contrast_shared` for queries made of rows; factors of a rotation are its phases.
+
+    Together with `heap_composed_` it is a whole pass, of backends that have room for gradients.
+    """
+    query = compose(entities, composing.turned(made))
+    losses, *factors = contrast_shared(kind, query, entities, shared, margin, temperature)
+    return losses, (query, *factors)
+
+
+def heap_composed_(
+    kind: Similarity,
+    entities: Tensor,
+    made: Composed,
+    shared: Shared,
+    laid: Laid,
+    each: Tensor,
+    rooms: tuple[Room, Room],
+) -> None:
+    """Add the gradients of entities' and relations' rows where there is room; losses count each [b]."""
+    query, scores, d_scores, laid = laid
+    d_query, values = shared_gradients(kind, query, entities, shared, laid, scores, d_scores, each)
+    width = made.factors.shape[1]
+    d_anchor, d_relation = decompose(entities, composing.turned(made), d_query, width)
+    ids = torch.cat((made.anchor, shared.ids())), made.relation
+    for room, rows, found in zip(rooms, ids, (torch.cat((d_anchor, values)), d_relation), strict=True):
+        room.sums.index_add_(0, rows, found)
+        room.touched[rows] = 1
+
+
 def distil(first: Tensor, second: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
     """What two models teach each other by scores [b, n]: KL(q || p) [b], KL(p || q) [b], and a gradient.
 
@@ -162,6 +196,13 @@ def _ranges(pace: Pace) -> list[tuple[slice, int]]:
     starts = [0, *ends[:-1]]
     sites = zip(starts, ends, pace.steps.tolist(), pace.active.tolist(), strict=True)
     return [(slice(start, end), steps) for start, end, steps, active in sites if active]
+
+
+def rates(pace: Pace, adam: Adam, dtype: torch.dtype) -> Tensor:
+    """Each site's bias-corrected rate and the root that corrects its second moment [2, s]."""
+    steps = pace.steps.clamp_min(1).double()
+    rate, root = adam.rate / (1 - adam.beta1**steps), (1 - adam.beta2**steps).sqrt()
+    return torch.stack((rate, root)).to(dtype)
 
 
 def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:

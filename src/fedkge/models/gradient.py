@@ -22,6 +22,7 @@ class Gradient:
         self._parts: list[Contribution] = []
         self._tie: Tie | None = None
         self._room: Room | None = None  # where factors may be added up: made when it is of use
+        self._heaped = False  # whether something was added there since the last step
         self._taken: Contribution | None = None  # kept until the next: it may be read beside other work
 
     def add(self, part: Contribution) -> None:
@@ -56,6 +57,12 @@ class Gradient:
     def add_rows(self, ids: Tensor, values: Tensor) -> None:
         self.add(_rows(ids, values))
 
+    def room(self) -> Room | None:
+        """Where rows may be added up at once, unless sums are to repeat bit by bit."""
+        room = None if torch.are_deterministic_algorithms_enabled() else self._zeros()
+        self._heaped |= room is not None
+        return room
+
     def add_tie(self, tie: Tie) -> None:
         """What a penalty adds; of those in `factors`, there is one for each step."""
         if self.dense is None:
@@ -73,7 +80,9 @@ class Gradient:
             raise ValueError("touched rows of scores with unlike similarities or numbers of candidates")
         names = ("query", "index", "scores", "d_scores")
         joined = {name: _cat([getattr(part, name) for part in compared]) for name in names}
-        tie, self._tie = self._tie, None
+        if self._heaped and first.index.numel():
+            raise ValueError("some rows are added up already: scores of own candidates came too late")
+        tie, self._tie, self._heaped = self._tie, None, False
         rows = [part for part in parts if len(part.ids)] or parts[:1]
         ahead = rows.pop(0).values if len(rows) > 1 else None
         found = Contribution(
@@ -250,3 +259,31 @@ class ContrastShared(torch.autograd.Function):
         factors = (query.detach(), ctx.shared, ctx.laid, scores, d_scores, d_losses.contiguous())
         d_query = ctx.gradient.add_shared(ctx.kind, *factors)
         return d_query, None, None, None, None, None, None
+
+
+class ContrastComposed(torch.autograd.Function):
+    """Contrast of queries made of rows with shared candidates: what rows get is added up at once."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        trigger: Tensor,
+        table: Tensor,
+        made: Composed,
+        shared: Shared,
+        kind: Similarity,
+        margin: float,
+        temperature: float,
+        rooms: tuple[Room, Room],
+    ) -> Tensor:
+        kernels = backend(table.device)
+        losses, laid = kernels.contrast_composed(kind, table, made, shared, margin, temperature)
+        ctx.rows, ctx.laid, ctx.rooms = (kind, table, made, shared), laid, rooms
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, d_losses: Tensor) -> tuple[None, ...]:
+        kind, table, made, shared = ctx.rows
+        each = d_losses.contiguous()
+        backend(table.device).heap_composed_(kind, table, made, shared, ctx.laid, each, ctx.rooms)
+        return (None,) * 8

@@ -12,13 +12,23 @@ from torch.utils.checkpoint import checkpoint
 
 from fedkge import randomness
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import Candidates, Composed, backend, contrast, similarity
+from fedkge.kernels import (
+    Candidates,
+    Composed,
+    Composition,
+    Room,
+    Shared,
+    backend,
+    contrast,
+    similarity,
+)
 from fedkge.kernels.comparing import compare
 from fedkge.models.base import Model, Side
 from fedkge.models.gradient import (
     Compare,
     CompareShared,
     Compose,
+    ContrastComposed,
     ContrastRows,
     ContrastShared,
     Gradient,
@@ -139,6 +149,11 @@ class Tables:
         margin, trained = self.model.offset, Axis.ENTITY in self.gradients and torch.is_grad_enabled()
         if margin is None or self.model.projects or not trained:
             return contrast(self.scores(anchor, relation, index, side), temperature)
+        if (rooms := self._rooms(index)) and isinstance(index, Shared):
+            made = self._made(self.relations, anchor, relation, side)
+            trigger = torch.empty(0, requires_grad=True)
+            similar = (made, index, self.model.similarity, margin, temperature)
+            return cast(Tensor, ContrastComposed.apply(trigger, self.entities, *similar, rooms))  # type: ignore[no-untyped-call]
         query = self._composed(anchor, relation, index, side)
         if query is None:
             rows = self.rows(Axis.ENTITY, anchor), self.rows(Axis.RELATION, relation)
@@ -159,11 +174,21 @@ class Tables:
         few = len(self.relations) <= len(relation)
         factors = self.model.factors(self.relations if few else self.relations[relation])
         places = relation if few else torch.arange(len(relation), device=relation.device)
-        sign = 1.0 if side is Side.TAIL else -1.0
-        made = Composed(kind, anchor, factors, places, sign, self.model.scale)
         gradients = self.gradients[Axis.ENTITY], self.gradients.get(Axis.RELATION)
+        made = self._made(factors, anchor, places, side)
         trigger = torch.empty(0, requires_grad=True)
         return cast(Tensor, Compose.apply(trigger, self.entities, made, relation, gradients))  # type: ignore[no-untyped-call]
+
+    def _made(self, factors: Tensor, anchor: Tensor, places: Tensor, side: Side) -> Composed:
+        kind = cast(Composition, self.model.composition)
+        return Composed(kind, anchor, factors, places, 1.0 if side is Side.TAIL else -1.0, self.model.scale)
+
+    def _rooms(self, index: Candidates) -> tuple[Room, Room] | None:
+        """Where the gradients of both tables can be added up at once, if that is all that is asked for."""
+        if self.model.composition is None or isinstance(index, Tensor) or set(self.gradients) != set(Axis):
+            return None
+        entities, relations = (self.gradients[axis].room() for axis in (Axis.ENTITY, Axis.RELATION))
+        return None if entities is None or relations is None else (entities, relations)
 
     def _projected(self, query: Tensor, relation: Tensor, index: Tensor) -> Tensor:
         """Candidates as each row's relation sees them, some queries at a time, computed again going back.

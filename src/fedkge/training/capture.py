@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
 import torch
 
-from fedkge.models import Side
-
 Size: TypeAlias = tuple[int, int]  #: how many triples a step takes, and how many chunks these make
-Step: TypeAlias = Callable[[Size, Side], None]
+Shape: TypeAlias = tuple[Hashable, ...]  #: what a step is called with: it says all about what is launched
 
 
 class Steps:
@@ -24,29 +22,28 @@ class Steps:
     """
 
     def __init__(self) -> None:
-        self._graphs: dict[tuple[Size, Side], torch.cuda.CUDAGraph] = {}
-        self._seen: set[tuple[Size, Side]] = set()
+        self._graphs: dict[Shape, torch.cuda.CUDAGraph] = {}
+        self._seen: set[Shape] = set()
         self._pool = None  # graphs share their memory: no two of them run at once
 
-    def __call__(self, step: Step, size: Size, side: Side) -> None:
-        shape = size, side
+    def __call__(self, step: Callable[..., None], *shape: Hashable) -> None:
         if shape in self._graphs:
             self._graphs[shape].replay()
         elif shape in self._seen:
-            self._graphs[shape] = self._capture(step, size, side)
+            self._graphs[shape] = self._capture(step, shape)
             self._graphs[shape].replay()
         else:
             self._seen.add(shape)
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
-                step(size, side)
+                step(*shape)
             torch.cuda.current_stream().wait_stream(stream)
 
-    def _capture(self, step: Step, size: Size, side: Side) -> torch.cuda.CUDAGraph:
+    def _capture(self, step: Callable[..., None], shape: Shape) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         with _no_collection(), torch.cuda.graph(graph, pool=self._pool):
-            step(size, side)
+            step(*shape)
         self._pool = self._pool or graph.pool()  # type: ignore[assignment]
         return graph
 

@@ -61,11 +61,12 @@ class Decay(Training):
 
     def _taken(self, turn: int, size: Size, side: Side) -> None:
         """A step of the table whose turn it is."""
-        batch = self._batch(size, side)
+        batch, active = self._drawn(size, side, self.clock)
         with torch.enable_grad():
             weighted = self.objective(self.turns[turn], batch) * batch.weight
             weighted.sum().backward()
         self.losses.index_add_(0, batch.site, weighted.detach().double())
-        active = self.sizes > self.clock[0] // self.trainer.visits * self.trainer.batch_size
-        list(self.steppers.values())[turn].step(batch, active)
+        stepper = list(self.steppers.values())[turn]
+        stepper.begin(active)
+        stepper.step(batch, active)
         self.clock[0] += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ from fedkge.training.factored import Changes
 from fedkge.training.negatives import Chunks, own, shared
 from fedkge.training.stepper import Stepper
 from fedkge.training.trainer import Batch, BySite, Moments, Objective, Penalty, Trainer
+
+TOGETHER = 8  #: steps that are captured as one: each draws the next one's batch beside its own work
 
 
 class Training:
@@ -49,6 +52,7 @@ class Training:
             self.steppers["second."] = Stepper(trainer, tables.second, corpus, lent=self.stepper)
         self.losses = torch.zeros(len(corpus.names), dtype=torch.float64, device=device)
         self.clock = torch.zeros(2, dtype=torch.int64, device=device)  # step of the epoch, epoch
+        self._tick = torch.tensor([1, 0], device=device)  # to the next step
         self.weights = corpus.subsampling().to(tables.entities.dtype) if trainer.subsampling else None
         owner, ends = self.stepper.owner, self.stepper.ends
         self.by_site = {axis: BySite(owner[axis], _sizes(ends[axis])) for axis in self.penalties}
@@ -134,8 +138,9 @@ class Training:
 
     def _epoch(self, epoch: int, factored: bool = False) -> None:
         self._shuffle(epoch)
-        for size, side in self._steps_of(epoch):
-            self._take(size, side, factored)
+        steps = self._steps_of(epoch)
+        while together := tuple(islice(steps, TOGETHER if self._captured else 1)):
+            self._take(together, factored)
 
     def _shuffle(self, epoch: int) -> None:
         """Deal out the triples of an epoch."""
@@ -154,20 +159,36 @@ class Training:
             for side in self.trainer.sides_of(number, epoch):
                 yield size, side
 
-    def _take(self, size: Size, side: Side, factored: bool) -> None:
-        """A step, captured where steps are."""
-        step = partial(self._step, factored=True) if factored else self._step
+    def _take(self, steps: Sequence[tuple[Size, Side]], factored: bool) -> None:
+        """Some steps, captured where steps are."""
+        take = partial(self._run, factored=factored)
         if self._captured:
-            self._captured[factored](step, size, side)
+            self._captured[factored](take, *steps)
         else:
-            step(size, side)
+            take(*steps)
 
-    def _step(self, size: Size, side: Side, factored: bool = False) -> None:
-        """One optimizer step on the next triples; no host synchronisation."""
+    def _run(self, *steps: tuple[Size, Side], factored: bool) -> None:
+        """One step after another; the next one's triples and negatives are drawn beside."""
         aside = beside(self.tables.device)
-        batch = self._batch(size, side)
+        drawn = self._drawn(*steps[0], self.clock)
+        for following in (*steps[1:], None):
+            now = drawn
+            if following is not None:
+                with aside.work():
+                    drawn = self._drawn(*following, self.clock + self._tick)
+            self._step(*now, factored)
+
+    def _drawn(self, size: Size, side: Side, clock: Tensor) -> tuple[Batch, Tensor]:
+        """The batch of a step, and which sites take it (bool [s])."""
+        active = self.sizes > clock[0] // self.trainer.visits * self.trainer.batch_size
+        return self._batch(size, side, clock), active
+
+    def _step(self, batch: Batch, active: Tensor, factored: bool) -> None:
+        """One optimizer step; no host synchronisation."""
+        aside = beside(self.tables.device)
         with aside.work():
-            active = self.sizes > self.clock[0] // self.trainer.visits * self.trainer.batch_size
+            for stepper in self.steppers.values():
+                stepper.begin(active)
         with torch.enable_grad():
             losses = self.objective(self.tables, batch)
             losses.backward(batch.weight)  # of their weighted sum
@@ -180,21 +201,21 @@ class Training:
             stepper.step(batch, active, factored)
         aside.join()
 
-    def _batch(self, size: Size, side: Side) -> Batch:
+    def _batch(self, size: Size, side: Side, clock: Tensor) -> Batch:
         corpus, trainer, answers = self.corpus, self.trainer, self.corpus.answers[side]
         kernels = backend(self.tables.device)
         known = answers.lo, answers.hi if trainer.filtered else answers.lo
-        where = (self.deck, self.schedule[side], corpus.triples, known, self.clock, trainer.visits)
+        where = (self.deck, self.schedule[side], corpus.triples, known, clock, trainer.visits)
         dealt = kernels.deal(*where, size)
         anchor, true = (dealt.head, dealt.tail) if side is Side.TAIL else (dealt.tail, dealt.head)
         mine = (dealt.site, dealt.position, dealt.lo, dealt.hi)
         draw = Draw(corpus.negative_keys, *self.owned, answers.known, *mine)
         if trainer.chunk == 1:
-            index: Candidates = own(true, draw, trainer.negatives, self.clock)
+            index: Candidates = own(true, draw, trainer.negatives, clock)
         else:
             longest = min(trainer.chunk, trainer.batch_size)
             chunks = Chunks(dealt.starts, dealt.chunk_site, dealt.chunk_position, longest)
-            index = shared(true, draw, chunks, trainer.negatives, self.clock)
+            index = shared(true, draw, chunks, trainer.negatives, clock)
         weight = dealt.share
         if self.weights is not None:
             chosen = self.weights[dealt.triple]

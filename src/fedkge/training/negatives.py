@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from fedkge.kernels import Draw, Shared, backend, beside
+from fedkge.kernels import Draw, Shared, backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,5 @@ def shared(true: Tensor, draw: Draw, chunks: Chunks, negatives: int, clock: Tens
     kernels = backend(index.device)
     kernels.negatives_(index, everyone, clock)
     drawn = index[:, 1:].contiguous()
-    with beside(drawn.device).work():
-        marks = kernels.left_out(drawn, chunks.starts, draw)
-    return Shared(true, drawn, chunks.starts, marks, chunks.longest)
+    left_out = kernels.left_out(drawn, chunks.starts, draw)
+    return Shared(true, drawn, chunks.starts, left_out, chunks.longest)

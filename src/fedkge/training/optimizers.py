@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -23,6 +24,9 @@ class Optimizer(ABC):
     def __init__(self, table: Tensor, rate: float) -> None:
         self.table, self.rate = table, rate
         self.state = {name: torch.zeros_like(table) for name in self.moments}
+
+    def begin(self, pace: Pace) -> None:  # noqa: B027 - most have nothing to do
+        """What can be computed before a step's gradient is there."""
 
     @abstractmethod
     def step(self, gradient: Gradient, pace: Pace) -> None: ...
@@ -45,10 +49,16 @@ class Adam(Optimizer):
     moments = ("m", "v")
 
     from_factors = True
+    _rates: Tensor | None = None  # of the step that has begun
+
+    def begin(self, pace: Pace) -> None:
+        if self.table.is_cuda:  # a launch, which others need not wait for
+            self._rates = backend(self.table.device).rates(pace, AdamOptions(self.rate), self.table.dtype)
 
     def step(self, gradient: Gradient, pace: Pace) -> None:
         kernels, options = backend(self.table.device), AdamOptions(self.rate)
         state = self.state["m"], self.state["v"]
+        pace = replace(pace, rates=self._rates)
         if gradient.dense is None:
             kernels.adam_whole_(self.table, gradient.take(), *state, pace, options)
         else:
@@ -62,7 +72,7 @@ class RowAdam(Adam):
 
     def step(self, gradient: Gradient, pace: Pace) -> None:
         options = AdamOptions(self.rate)
-        kernels = backend(self.table.device)
+        kernels, pace = backend(self.table.device), replace(pace, rates=self._rates)
         kernels.adam_touched_(self.table, gradient.take(), self.state["m"], self.state["v"], pace, options)
 
 

@@ -151,7 +151,7 @@ class PrivateTraining(Training):
         plain, private = iter(unrestricted), self._batches(entry.numbers, epoch)
         for confidential in interleaved(len(unrestricted), steps, self._coin(epoch)):
             if not confidential:
-                self._take(*next(plain), factored)
+                self._take([next(plain)], factored)
             elif (step := next(private, None)) is not None:
                 self._take_closed(*step, factored)
             else:
@@ -213,6 +213,7 @@ class PrivateTraining(Training):
                 noisy.add_noise(self.sheet.noise(name), self._scale(clip), touched)
             self._penalise(self.everyone)
             for stepper in self.steppers.values():  # step
+                stepper.begin(self.everyone, self.kind)
                 stepper.step(batch, self.everyone, factored, self.kind)
 
     def _clipped(self, triples: PerTriple, units: Grouping) -> tuple[Tensor, Tensor]:

@@ -81,13 +81,19 @@ class Stepper:
         """How many steps each site has taken [s], of any kind, since the last restart."""
         return torch.stack([own.steps for own in self.every.values()]).sum(0)
 
+    def begin(self, active: Tensor, steps: str = "") -> None:
+        """Count a step of the active sites (bool [s]), which is to be taken."""
+        own = self.every[steps]
+        own.steps += active
+        for axis, optimizer in own.by_axis.items():
+            optimizer.begin(Pace(self.ends[axis], own.steps, active))
+
     def step(self, batch: Batch, active: Tensor, factored: bool = False, steps: str = "") -> None:
-        """One step of the active sites (bool [s]); no host synchronisation.
+        """Take the step that has begun, of the active sites (bool [s]); no host synchronisation.
 
         With `factored`, rows that have factors follow them; the others step as ever.
         """
         own, aside = self.every[steps], beside(self.tables.device)
-        own.steps += active
         largest = max(own.by_axis, key=lambda axis: len(self.tables.table(axis)), default=None)
         for axis in sorted(own.by_axis, key=lambda axis: axis is largest):
             with nullcontext() if axis is largest else aside.work():

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedkge.kernels import reference
-from fedkge.kernels.base import Adam, Composed, Contribution, Laid, Pace, Shared, Similarity
+from fedkge.kernels.base import Adam, Composed, Contribution, Laid, Pace, Room, Shared, Similarity
 from fedkge.kernels.gpu import (
     cipher,
     composing,
@@ -24,9 +24,11 @@ from fedkge.kernels.gpu import (
     pulling,
     ranking,
     sampling,
+    settling,
     sharing,
     shelving,
     similarity,
+    sloping,
     stepping,
 )
 from fedkge.kernels.gpu.grouping import Groups
@@ -110,7 +112,7 @@ def contrast_rows(
 
 def _all_in(shared: Shared) -> Shared:
     """The same, of tensors that a kernel reads."""
-    names = ("true", "negatives", "starts", "marks")
+    names = ("true", "negatives", "starts", "left_out")
     return replace(shared, **{name: getattr(shared, name).contiguous() for name in names})
 
 
@@ -138,8 +140,30 @@ def shared_gradients(
     each: Tensor,
 ) -> tuple[Tensor, Tensor]:
     (layout,) = laid
-    slopes = (_in(scores), _in(d_scores), _in(each))
-    return pulling.gradients(kind, _in(query), _in(table), _all_in(shared), layout, *slopes)
+    shared = _all_in(shared)
+    slopes = sloping.slopes_of(kind, shared, layout, _in(scores), _in(d_scores), _in(each))
+    return pulling.gradients(kind, _in(table), shared, layout, slopes)
+
+
+def contrast_composed(
+    kind: Similarity, entities: Tensor, made: Composed, shared: Shared, margin: float, temperature: float
+) -> tuple[Tensor, Laid]:
+    found = sharing.contrasted(kind, made, _in(entities), _all_in(shared), (margin, temperature))
+    return found[0], found[1:]
+
+
+def heap_composed_(
+    kind: Similarity,
+    entities: Tensor,
+    made: Composed,
+    shared: Shared,
+    laid: Laid,
+    each: Tensor,
+    rooms: tuple[Room, Room],
+) -> None:
+    (slopes, layout), shared = laid, _all_in(shared)
+    found = pulling.gradients(kind, _in(entities), shared, layout, slopes, _in(each))
+    settling.settle(rooms, _in(entities), made, shared, *found)
 
 
 def compose(entities: Tensor, made: Composed) -> Tensor:
@@ -165,6 +189,10 @@ def moments(table: Tensor, kept: Tensor) -> Tensor:
     out = table.new_empty(len(table), 3)
     similarity.moments(out, _in(table), _in(kept))
     return out
+
+
+def rates(pace: Pace, adam: Adam, dtype: torch.dtype) -> Tensor:
+    return optimizers.corrections(replace(pace, rates=None), adam, dtype)
 
 
 def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:

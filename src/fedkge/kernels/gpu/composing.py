@@ -13,6 +13,35 @@ TRANSLATE, SCALE, MULTIPLY, ROTATE = (tl.constexpr(int(kind)) for kind in Compos
 
 
 @triton.jit
+def composed(a, f, at, mask, sign: tl.float64, scale: tl.float64, KIND: tl.constexpr, WIDTH: tl.constexpr):
+    """Numbers `at` some places of queries, of anchors' rows and relations' own: a rotation's are phases."""
+    dtype: tl.constexpr = a.dtype.element_ty
+    s = tl.cast(sign, dtype)
+    if KIND < MULTIPLY:
+        x, c = tl.load(a + at, mask=mask, other=0.0), tl.load(f + at, mask=mask, other=0.0)
+        return x + s * c if KIND == TRANSLATE else x * c
+    else:
+        half: tl.constexpr = WIDTH // 2
+        upper = at >= half
+        low = tl.where(upper, at - half, at)
+        x, y = tl.load(a + low, mask=mask, other=0.0), tl.load(a + half + low, mask=mask, other=0.0)
+        c, t = turn(f, low, mask, scale, KIND, half)
+        t *= s
+        return tl.where(upper, x * t + y * c, x * c - y * t)
+
+
+@triton.jit
+def turn(f, at, mask, scale: tl.float64, KIND: tl.constexpr, HALF: tl.constexpr):
+    """The complex factors in relations' rows, or those that phases stand for."""
+    c = tl.load(f + at, mask=mask, other=0.0)
+    if KIND == ROTATE:
+        phase = c * tl.cast(scale, c.dtype)
+        return tl.cos(phase), tl.sin(phase)
+    else:
+        return c, tl.load(f + HALF + at, mask=mask, other=0.0)
+
+
+@triton.jit
 def _compose(
     query,
     entities,
@@ -69,28 +98,40 @@ def _decompose(
     d = tl.arange(0, BLOCK)
     if KIND < MULTIPLY:
         live = d < WIDTH
-        dx = tl.load(g + d, mask=live, other=0.0)
-        if KIND == TRANSLATE:
-            tl.store(out + d, dx, mask=live)
-            tl.store(r + d, s * dx, mask=d < RELATION)
-        else:
-            x, c = tl.load(a + d, mask=live, other=0.0), tl.load(f + d, mask=live, other=0.0)
-            tl.store(out + d, dx * c, mask=live)
-            tl.store(r + d, dx * x, mask=d < RELATION)
+        to_a, to_f = apart(a, f, g, d, live, s, KIND)
+        tl.store(out + d, to_a, mask=live)
+        tl.store(r + d, to_f, mask=d < RELATION)
     else:
         half: tl.constexpr = WIDTH // 2
         live = d < half
-        x, y = tl.load(a + d, mask=live, other=0.0), tl.load(a + half + d, mask=live, other=0.0)
         c, t = tl.load(f + d, mask=live, other=0.0), tl.load(f + half + d, mask=live, other=0.0)
-        dx, dy = tl.load(g + d, mask=live, other=0.0), tl.load(g + half + d, mask=live, other=0.0)
-        tl.store(out + d, dx * c + dy * s * t, mask=live)
-        tl.store(out + half + d, dy * c - dx * s * t, mask=live)
-        real, imaginary = x * dx + y * dy, s * (x * dy - y * dx)
+        to_x, to_y, real, imaginary = apart_complex(a, g, d, live, c, t, s, half)
+        tl.store(out + d, to_x, mask=live)
+        tl.store(out + half + d, to_y, mask=live)
         if KIND == MULTIPLY:
             tl.store(r + d, real, mask=live)
             tl.store(r + half + d, imaginary, mask=live)
         else:
             tl.store(r + d, tl.cast(scale, dtype) * (c * imaginary - t * real), mask=live)
+
+
+@triton.jit
+def apart(a, f, g, d, live, s, KIND: tl.constexpr):
+    """The gradients of an anchor's row and of factors, by a query's."""
+    dx = tl.load(g + d, mask=live, other=0.0)
+    if KIND == TRANSLATE:
+        return dx, s * dx
+    else:
+        x, c = tl.load(a + d, mask=live, other=0.0), tl.load(f + d, mask=live, other=0.0)
+        return dx * c, dx * x
+
+
+@triton.jit
+def apart_complex(a, g, d, live, c, t, s, HALF: tl.constexpr):
+    """The same of complex numbers: real and imaginary part of either."""
+    x, y = tl.load(a + d, mask=live, other=0.0), tl.load(a + HALF + d, mask=live, other=0.0)
+    dx, dy = tl.load(g + d, mask=live, other=0.0), tl.load(g + HALF + d, mask=live, other=0.0)
+    return dx * c + dy * s * t, dy * c - dx * s * t, x * dx + y * dy, s * (x * dy - y * dx)
 
 
 def compose(query: Tensor, entities: Tensor, made: Composed) -> None:
@@ -103,6 +144,11 @@ def decompose(
     shape = {"RELATION": d_relation.shape[1], **_shape(entities, made, d_relation.shape[1])}
     out = (d_anchor, d_relation)
     launch(_decompose, (len(d_query),), *out, entities, *_made(made), d_query, made.scale, **shape)
+
+
+def sources_of(made: Composed) -> tuple[Tensor | float, ...]:
+    """What queries are made of, as a kernel takes it."""
+    return (*_made(made), made.scale)
 
 
 def _made(made: Composed) -> tuple[Tensor | float, ...]:

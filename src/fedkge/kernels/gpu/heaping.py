@@ -23,7 +23,8 @@ from fedkge.kernels.gpu.optimizers import (
     steps_now,
 )
 
-ROWS, WARPS = 2, 2  #: rows in a tile of a table, and warps
+ELEMENTS, WARPS = 512, 2  #: numbers in a tile of a table, and warps
+KEEP = ""  #: "evict_first": what a step reads and writes makes way for what other kernels have in the cache
 
 
 def fits(part: Contribution) -> bool:
@@ -56,6 +57,13 @@ def heap(part: Contribution, room: Room) -> None:
 
 
 @triton.jit
+def _state(table, m, v, at, mask, KEEP: tl.constexpr):
+    x = tl.load(table + at, mask=mask, other=0.0, eviction_policy=KEEP)
+    first = tl.load(m + at, mask=mask, other=0.0, eviction_policy=KEEP)
+    return x, first, tl.load(v + at, mask=mask, other=0.0, eviction_policy=KEEP)
+
+
+@triton.jit
 def _adam_heaped(
     table,
     m,
@@ -71,6 +79,8 @@ def _adam_heaped(
     steps,
     height,
     TIED: tl.constexpr,
+    ALONE: tl.constexpr,  # one site: rows are loaded before it is known whether it steps
+    KEEP: tl.constexpr,
     BETA1: tl.constexpr,
     BETA2: tl.constexpr,
     EPSILON: tl.constexpr,
@@ -85,14 +95,18 @@ def _adam_heaped(
     row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)
     d = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)[None, :]
     inside = (row < height)[:, None] & (d < WIDTH)
-    site = site_of(row, ends, sites, SEARCH)
-    now = inside & steps_now(site, active, sites)[:, None]
     at = row[:, None] * WIDTH + d
-    x = tl.load(table + at, mask=now, other=0.0)
-    first = tl.load(m + at, mask=now, other=0.0)
-    second = tl.load(v + at, mask=now, other=0.0)
+    if ALONE:
+        x, first, second = _state(table, m, v, at, inside, KEEP)
     heaped = inside & (tl.load(touched + row, mask=row < height, other=0) != 0)[:, None]
     g = tl.load(sums + at, mask=heaped, other=0.0)
+    if ALONE:
+        site = row * 0
+        now = inside & ((row < tl.load(ends)) & (tl.load(active) != 0))[:, None]
+    else:
+        site = site_of(row, ends, sites, SEARCH)
+        now = inside & steps_now(site, active, sites)[:, None]
+        x, first, second = _state(table, m, v, at, now, KEEP)
     tl.store(sums + at, tl.zeros_like(g), mask=heaped)
     if CHUNK >= WIDTH:  # elsewhere other programs read it
         tl.store(touched + row, tl.zeros_like(row).to(tl.uint8), mask=row < height)
@@ -106,9 +120,9 @@ def _adam_heaped(
     rate = tl.load(corrections + site, mask=site < sites, other=0.0)[:, None]
     root = tl.load(corrections + sites + site, mask=site < sites, other=1.0)[:, None]
     x, first, second = adam_step(x, g, first, second, rate, root, BETA1, BETA2, EPSILON)
-    tl.store(table + at, x, mask=now)
-    tl.store(m + at, first, mask=now)
-    tl.store(v + at, second, mask=now)
+    tl.store(table + at, x, mask=now, eviction_policy=KEEP)
+    tl.store(m + at, first, mask=now, eviction_policy=KEEP)
+    tl.store(v + at, second, mask=now, eviction_policy=KEEP)
 
 
 def adam_heaped(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
@@ -117,11 +131,12 @@ def adam_heaped(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: P
     room, (height, width), sites = part.room, table.shape, len(pace.ends)
     heap(part, room)
     chunk = min(triton.next_power_of_2(width), LONGEST)
-    grid = (triton.cdiv(height, ROWS), triton.cdiv(width, chunk))
+    rows = max(1, ELEMENTS // chunk)
+    grid = (triton.cdiv(height, rows), triton.cdiv(width, chunk))
     tie = (table, table) if part.tie is None else (part.tie.kept, part.tie.factors.contiguous())
     owners = (*sites_of(pace), corrections(pace, adam, table.dtype), sites, *tie, pace.steps, height)
-    meta = {"TIED": part.tie is not None, "SEARCH": sites.bit_length(), **constants_of(adam)}
-    tile = {"WIDTH": width, "ROWS": ROWS, "CHUNK": chunk, "num_warps": WARPS}
+    meta = {"TIED": part.tie is not None, "ALONE": sites == 1, "KEEP": KEEP, **constants_of(adam)}
+    tile = {"SEARCH": sites.bit_length(), "WIDTH": width, "ROWS": rows, "CHUNK": chunk, "num_warps": WARPS}
     launch(_adam_heaped, grid, table, m, v, room.sums, room.touched, *owners, **meta, **tile)
     if chunk < width:
         room.touched.zero_()

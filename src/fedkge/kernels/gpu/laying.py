@@ -12,7 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedkge.kernels.base import Shared, Similarity
+from fedkge.kernels.base import Composed, Shared, Similarity
+from fedkge.kernels.gpu.composing import composed, sources_of
 from fedkge.kernels.gpu.launch import launch
 
 ROWS = 16  #: rows are padded to a multiple, which every tile divides
@@ -40,15 +41,22 @@ def padded(numbers: int, to: int) -> int:
 def _lay(
     laid,
     rows,
-    query,
+    query,  # [b, WIDTH] if MADE is less than 0
     table,
     negatives,
     starts,
+    anchor,  # what queries are made of, elsewhere
+    factors,
+    relation,
+    sign: tl.float64,
+    scale: tl.float64,
     n,
     slots,
     there,
     front,
     places,
+    MADE: tl.constexpr,  # a composition
+    FACTORS: tl.constexpr,
     WIDTH: tl.constexpr,
     HALF: tl.constexpr,  # coordinates of a half
     SPAN: tl.constexpr,  # the same, padded
@@ -68,16 +76,25 @@ def _lay(
     j = (r - front) - chunk * there
     drawn = (r >= front) & (r < places) & (j < n)
     row = tl.load(negatives + chunk.to(tl.int64) * n + j, mask=drawn, other=0)
-    value = tl.load(query + i[:, None] * WIDTH + at, mask=mine[:, None] & live, other=0.0)
-    value += tl.load(table + row[:, None] * WIDTH + at, mask=drawn[:, None] & live, other=0.0)
+    value = tl.load(table + row[:, None] * WIDTH + at, mask=drawn[:, None] & live, other=0.0)
+    asked = mine[:, None] & live
+    if MADE < 0:
+        value += tl.load(query + i[:, None] * WIDTH + at, mask=asked, other=0.0)
+    else:
+        a = table + tl.load(anchor + i, mask=mine, other=0)[:, None] * WIDTH
+        f = factors + tl.load(relation + i, mask=mine, other=0)[:, None] * FACTORS
+        value += composed(a, f, at, asked, sign, scale, MADE, WIDTH)
     inside = (r < places)[:, None]
     wide = tl.num_programs(1) * BLOCK
     tl.store(rows + r[:, None].to(tl.int64) * wide + k[None, :], value, mask=inside)
     tl.store(laid + k[None, :].to(tl.int64) * places + r[:, None], value, mask=inside)
 
 
-def lay(kind: Similarity, query: Tensor, table: Tensor, shared: Shared) -> Layout:
-    """Copy the rows of a batch; the columns of a tile are those that need the least padding."""
+def lay(kind: Similarity, query: Tensor | Composed, table: Tensor, shared: Shared) -> Layout:
+    """Copy the rows of a batch; the columns of a tile are those that need the least padding.
+
+    Queries may be made on the way, of rows of the table and of factors; of a rotation these are phases.
+    """
     (c, n), width = shared.negatives.shape, table.shape[1]
     halves = 2 if kind is Similarity.MODULUS else 1
     half = width // halves
@@ -87,6 +104,12 @@ def lay(kind: Similarity, query: Tensor, table: Tensor, shared: Shared) -> Layou
     rows, laid = table.new_empty(places, halves * span), table.new_empty(halves * span, places)
     grid = (triton.cdiv(places, 32), halves * span // 32)
     meta = {"WIDTH": width, "HALF": half, "SPAN": span, "BLOCK": 32}
-    ids = (shared.negatives, shared.starts, n, slots, there, c * slots, places)
-    launch(_lay, grid, laid, rows, query, table, *ids, **meta)
+    ids = (shared.negatives, shared.starts)
+    if isinstance(query, Composed):
+        asked, made = table, sources_of(query)
+        meta |= {"MADE": int(query.kind), "FACTORS": query.factors.shape[1]}
+    else:
+        asked, made = query, (shared.starts, table, shared.starts, 1.0, 1.0)
+        meta |= {"MADE": -1, "FACTORS": 0}
+    launch(_lay, grid, laid, rows, asked, table, *ids, *made, n, slots, there, c * slots, places, **meta)
     return Layout(rows, laid, slots, there, span, columns, c * slots)

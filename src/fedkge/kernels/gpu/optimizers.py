@@ -32,6 +32,8 @@ def _corrections(
 
 def corrections(pace: Pace, adam: Adam, dtype: torch.dtype) -> Tensor:
     """Each site's bias-corrected rate and the root that corrects its second moment `[2, s]`."""
+    if pace.rates is not None:
+        return pace.rates
     sites = len(pace.steps)
     out = pace.steps.new_empty((2, sites), dtype=dtype)
     logs = [math.log2(beta) if beta else -math.inf for beta in (adam.beta1, adam.beta2)]
