@@ -160,7 +160,7 @@ def _contrasted(
     if apart:
         parts, warps = compared(kind, layout, precision), min(max(2, queries * longest // 256), 16)
     else:
-        parts, warps = layout.laid, 16
+        parts, warps = layout.laid, SPLIT * max(1, block // 128)
     shape = {"KIND": int(kind), "WIDTH": width, "SPAN": span, "CHUNK": triton.next_power_of_2(span)}
     padded = {"PADDED": layout.span, "LONG": layout.rows.shape[1], "QUERIES": queries, "SPLIT": SPLIT}
     meta = {"OUT": what.value, "PARTS": len(parts) if apart else 0, "BLOCK": block, **shape, **padded}
