@@ -16,14 +16,14 @@ from scipy.stats import norm
 from torch import Tensor
 
 from fedkge.graphs.graph import Axis, Graph
-from fedkge.models import MODELS, Side, Tables
+from fedkge.models import MODELS, Tables
 from fedkge.privacy import Privacy
 from fedkge.training import Trainer
 from fedkge.training.cadence import Cadence
 from fedkge.training.private import PrivateTraining, Protection
 from fedkge.training.secret import Secret
 from fedkge.training.units import Units
-from private_training import Free, lower_bound
+from private_training import Free, lower_bound, take
 from small_graphs import graph_of
 
 DELTA = 1e-5
@@ -99,7 +99,7 @@ class Canary:
             training.restart()
             for axis, rows in before.items():
                 tables.table(axis).copy_(rows)
-            training._take_closed(number, units.drawn(np.arange(len(units))), Side.TAIL, False)
+            take(training, number, units.drawn(np.arange(len(units))))
             moved = [(before[axis][rows] - tables.table(axis)[rows]).flatten() for axis, rows in own.items()]
             found.append(torch.cat(moved))
         return torch.stack(found)

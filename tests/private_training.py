@@ -11,12 +11,14 @@ import numpy as np
 from torch import Tensor
 
 from fedkge.graphs.graph import Graph
-from fedkge.models import MODELS, Model
+from fedkge.models import MODELS, Model, Side
 from fedkge.privacy import Entry, Ledger, Privacy, Release, Spending
 from fedkge.training import Trainer
 from fedkge.training.cadence import Cadence
+from fedkge.training.confidential import Step
 from fedkge.training.private import PrivateTraining, Protection
 from fedkge.training.secret import Secret
+from fedkge.training.units import Drawn
 from small_graphs import first_tables, graph_of
 
 STRICT = Privacy("strict", noise=1.0, delta=1e-5, accountant="rdp")
@@ -26,6 +28,12 @@ PAPER = Privacy("paper", noise=1.0, delta=1e-5)
 def half_of(graph: Graph, seed: int = 0) -> np.ndarray:
     """Marks of about half of the triples."""
     return np.random.default_rng(seed).random(len(graph.train)) < 0.5
+
+
+def take(training: PrivateTraining, number: int, drawn: Drawn) -> None:
+    """One confidential step."""
+    for size, side in training._closed([[Step(number, drawn, Side.TAIL)]]):
+        training._take_closed(size, side, False)
 
 
 @dataclass

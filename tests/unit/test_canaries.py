@@ -28,7 +28,7 @@ from fedkge.training.private import PrivateTraining, Protection
 from fedkge.training.secret import Secret
 from fedkge.training.units import Drawn
 from lazy_descent import LazyDescent
-from private_training import Free, lower_bound
+from private_training import Free, lower_bound, take
 from small_graphs import graph_of
 from small_nodes import ByHand, answer, question
 
@@ -116,7 +116,7 @@ def directly(there: bool, runs: int, noise: float) -> int:
     everything, down = Drawn(np.arange(len(marks)), np.arange(len(marks) + 1)), 0
     for number in range(runs):
         tables.entities[0] = LARGE
-        training._take_closed(number, everything, Side.TAIL, False)
+        take(training, number, everything)
         down += float(tables.entities[0]) < LARGE
     return down
 

@@ -13,9 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedkge.kernels import reference
+from fedkge.kernels import reference, rounding
 from fedkge.kernels.base import Adam, Contribution, Draw, Pace, Room, Similarity, Tie
 from fedkge.kernels.cipher import GRID
+from fedkge.kernels.poisson import samples
+from fedkge.training import clipping
 
 CUDA = torch.cuda.is_available()
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -23,7 +25,7 @@ if not CUDA and not INTERPRETED:
     pytest.skip("no CUDA device, and TRITON_INTERPRET is not 1", allow_module_level=True)
 pytest.importorskip("triton", reason="the GPU kernels need triton")
 
-from fedkge.kernels.gpu import backend, contrasting, norms, ranking, shelving, similarity  # noqa: E402
+from fedkge.kernels.gpu import backend, contrasting, norms, poisson, ranking, shelving, similarity  # noqa: E402
 from fedkge.kernels.gpu.launch import LONGEST, Tiles  # noqa: E402
 
 pytestmark = pytest.mark.gpu
@@ -419,12 +421,54 @@ def test_order_keys_are_the_references_bit_by_bit(clock: tuple[int, int]) -> Non
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("b", "k", "paired"), [(1, 1, 64), (9, 2, 64), (12, 21, 4), (20, 70, 64)])
-def test_bounds_of_norms(b: int, k: int, paired: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("b", "k", "held"), [(1, 1, 64), (9, 2, 64), (12, 21, 4), (20, 70, 64), (6, 300, 32)]
+)
+def test_bounds_of_norms(b: int, k: int, held: int, dtype: torch.dtype) -> None:
     rows, lengths = integers(7, b, k), normal(b, k, dtype=dtype).abs()
     order, starts = torch.randperm(b).to(DEVICE), torch.tensor([0, b // 2, b // 2, b]).to(DEVICE)
     terms = (rows, lengths, order, starts)
-    close(norms.squares(*terms, paired), reference.squares(*terms))
+    close(norms.squares(*terms, held), reference.squares(*terms))
+    every = torch.arange(b + 1).to(DEVICE)
+    single = (rows, lengths, every[:-1], every)
+    close(norms.squares(*single, held), reference.squares(*single))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(0, 3), (5, 1), (3, 700), (2, 3, 9)])
+def test_lengths(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    rows = normal(*shape, dtype=dtype)
+    rows[:1] *= 1e-44 if dtype == torch.float32 else 1.0
+    close(norms.lengths(rows), torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64).to(dtype))
+
+
+@pytest.mark.parametrize("times", [True, False])
+@pytest.mark.parametrize("each", [1, 4])
+def test_scaled_rows(each: int, times: bool) -> None:
+    rows, factors = normal(5 * each, 600), normal(5, seed=1)
+    factors[2], rows[2 * each] = 0.0, torch.nan
+    expected = rounding.scaled(rows.cpu(), factors.cpu(), times)
+    assert not expected[2 * each : 3 * each].any()
+    close(norms.scaled(rows, factors, times).cpu(), expected)
+
+
+@pytest.mark.parametrize("width", [1, 50, 600])
+def test_vectors_of_a_unit_that_meet(width: int) -> None:
+    b, m = 9, 2
+    ids, vectors = integers(4, b, m), normal(b, m, width)
+    order, starts = (
+        torch.tensor([3, 0, 8, 1, 5, 2, 4, 6, 7]).to(DEVICE),
+        torch.tensor([0, 3, 3, 7, 7]).to(DEVICE),
+    )
+    unit = torch.full((b,), 3).to(DEVICE)  # the last two are padding
+    unit[order[:3]], unit[order[3:7]] = 0, 2
+    units = (order, starts, unit)
+    found = norms.merged(ids, vectors, *units, 1e-3)
+    expected = clipping._merged(ids.cpu(), vectors.cpu(), clipping.Grouping(*(x.cpu() for x in units), 4), 4)
+    error = 1e-3 - 2 * rounding.relative(vectors[0], b * m)
+    expected = expected + error * rounding.length(vectors.cpu())
+    there = unit.cpu() != 3
+    close(found.cpu()[there], expected[there])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -443,6 +487,40 @@ def test_shares(there: tuple[int, int], dtype: torch.dtype) -> None:
 def test_words(stream: int) -> None:
     key = integers(1 << 62, 4) * -3
     assert torch.equal(backend.keystream(key, 5000, stream), reference.keystream(key, 5000, stream))
+
+
+def test_words_of_several_keys() -> None:
+    keys = integers(1 << 62, 3, 4) * -3
+    found = backend.keystream(keys, 700, 1)
+    assert torch.equal(found, torch.stack([reference.keystream(key, 700, 1) for key in keys]))
+
+
+@pytest.mark.parametrize("room", [1, 700, 9000])
+def test_packed(room: int) -> None:
+    flags = normal(3, 9000) > 1.5
+    flags[1] = False
+    flags[2, 5000:] = True
+    found, counts = poisson.packed(flags[:, :8990], room)
+    for row, own, count in zip(flags[:, :8990], found, counts, strict=True):
+        places = row.nonzero()[:, 0]
+        assert count == len(places)
+        assert torch.equal(own[:count], places[:room])
+
+
+@pytest.mark.parametrize("rate", [0.0, 1e-4, 0.0038, 0.3, 1.0])
+def test_samples_are_the_cpus(rate: float) -> None:
+    pytest.importorskip("numba")
+    keys, count = integers(1 << 62, 3, 4) * -3, 5000
+    expected = samples(keys.cpu().numpy(), count, rate, torch.device("cpu"))
+    chosen, counts, short = poisson.drawn(keys, count, rate, 6.0)
+    assert not short
+    for own, size, sample in zip(chosen.cpu(), counts.tolist(), expected, strict=True):
+        assert own[:size].tolist() == sample.tolist()
+    if rate == 0.3:
+        assert poisson.drawn(keys, count, rate, -2.0)[2], "room for less than the mean"
+    if CUDA:
+        found = poisson.samples(keys.cpu().numpy(), count, rate, torch.device("cuda"))
+        assert [own.tolist() for own in found] == [own.tolist() for own in expected]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

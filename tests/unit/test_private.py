@@ -16,6 +16,7 @@ import torch
 
 from fedkge.errors import ConfigError
 from fedkge.graphs.graph import Axis
+from fedkge.kernels.poisson import samples
 from fedkge.kernels.reference import cut
 from fedkge.models import MODELS, Side
 from fedkge.privacy import Budget, Privacy, Spending, read_ledger
@@ -23,16 +24,18 @@ from fedkge.privacy.accountants import Rdp
 from fedkge.training import Corpus, Trainer, Training
 from fedkge.training.cadence import Cadence, interleaved
 from fedkge.training.clipping import Grouping, PerTriple, differentiated
-from fedkge.training.confidential import Sheet, poisson_batches, shuffled_batches, unmarked
+from fedkge.training.confidential import Sheet, Step, poisson_batches, shuffled_batches, unmarked
 from fedkge.training.noise import NoisySum
 from fedkge.training.private import PrivateTraining
 from fedkge.training.secret import Secret
 from fedkge.training.stepper import Stepper
-from fedkge.training.units import Drawn, Units, chosen_of
-from private_training import PAPER, STRICT, canary_run, half_of, private, strict_bound, touched_bound
+from fedkge.training.units import Drawn, Units
+from private_training import PAPER, STRICT, canary_run, half_of, private, strict_bound, take, touched_bound
 from small_graphs import first_tables, graph_of, random_graph, watch
 
 TRAINER = Trainer(batch_size=16, negatives=4, lr=0.1, loss="logistic")
+CPU = torch.device("cpu")
+SECRET = Secret(b"s" * 32)
 GRAPH = random_graph(0, 40, 3, 200)
 MARKS = half_of(GRAPH)
 
@@ -40,6 +43,13 @@ MARKS = half_of(GRAPH)
 def of(*places: int) -> Drawn:
     """A sample of triples."""
     return Drawn(np.array(places, np.int64), np.arange(len(places) + 1))
+
+
+def on(sheet: Sheet, drawn: Drawn, size: int, secret: Secret = SECRET) -> None:
+    """Step 7, laid out after another."""
+    steps = [Step(number, what, Side.TAIL) for number, what in ((6, of(1)), (7, drawn))]
+    sheet.lay_out(secret, steps, (1, size))
+    sheet.turn_to(1)
 
 
 # Steps
@@ -92,7 +102,7 @@ def test_one_triple_moves_the_sum_by_at_most_the_clipping_norm(name: str, chunk:
     sheet = training.sheet
 
     def summed(places: list[int], side: Side) -> torch.Tensor:
-        sheet.write(Secret(b"s" * 32), 99, of(*places), len(places))
+        on(sheet, of(*places), len(places))
         placed, key = sheet.placed(len(places)), sheet.negatives
         batch = training.closed.batch(placed, side, trainer.negatives, key, sheet.starts)
         triples = differentiated(training.tables, training.objective, batch)
@@ -122,7 +132,7 @@ def test_every_row_moves_in_every_step_even_of_an_empty_batch(optimizer: str) ->
     training = private(trainer, graph, np.ones(len(graph.train), bool))
     before = [training.tables.table(axis).clone() for axis in Axis]
     for _ in range(3):
-        training._take_closed(0, of(), Side.TAIL, False)
+        take(training, 0, of())
     for axis, old in zip(Axis, before, strict=True):
         assert ((training.tables.table(axis) - old) != 0).all()
 
@@ -156,7 +166,7 @@ def test_noise_has_the_size_that_is_accounted(optimizer: str) -> None:
     before = training.tables.entities.clone()
     steps = 4 if optimizer == "sgd" else 1
     for number in range(steps):
-        training._take_closed(number, of(), Side.TAIL, False)
+        take(training, number, of())
     moved = training.tables.entities - before
     if optimizer == "adagrad":  # its first step is lr times the sign; the squares tell the size
         moved = training.stepper.every["confidential."].by_axis[Axis.ENTITY].state["squares"].sqrt() * 0.5
@@ -181,7 +191,7 @@ def test_clip_sum_noise_step_is_the_order(monkeypatch: pytest.MonkeyPatch) -> No
 
         monkeypatch.setattr(owner, name, wrapped)
     before = training.tables.entities.clone()
-    training._take_closed(0, of(0, 3, 5), Side.TAIL, False)
+    take(training, 0, of(0, 3, 5))
     assert [name for name, _ in order] == ["_clipped", "release_", "add_noise", "add_noise", "step"]
     assert all(torch.equal(rows, before) for _, rows in order), "no row moves before the step"
     assert not torch.equal(training.tables.entities, before)
@@ -231,25 +241,25 @@ def test_padding_counts_nothing(chunk: int, monkeypatch: pytest.MonkeyPatch) -> 
     for axis in Axis:
         assert torch.allclose(padded.tables.table(axis), plain.tables.table(axis), atol=1e-5)
     assert 25 in made[-1].sizes  # 16, two standard deviations, and one
-    padded._take_closed(98, of(*range(26)), Side.TAIL, False)
+    take(padded, 98, of(*range(26)))
     assert set(made[-1].sizes) == {25, 41}
-    padded._take_closed(99, of(*range(60)), Side.TAIL, False)
+    take(padded, 99, of(*range(60)))
     assert set(made[-1].sizes) == {60}, "more than there was place for: captured anew"
 
 
 def test_a_sheet_is_what_the_secret_says() -> None:
     secret, sheet = Secret(b"s" * 32), Sheet(["entity", "relation"], 0, 5, 1, torch.device("cpu"))
-    sheet.write(secret, 7, of(4, 2), 5)
+    on(sheet, of(4, 2), 5, secret)
     assert sheet.there.tolist() == [2, 2]
-    assert sheet.placed(5).tolist() == [4, 2, 0, 0, 0]
+    assert sheet.placed(5).tolist() == [4, 2, 2, 3, 4]
     assert sheet.negatives.tolist() == [secret.cipher_key(7, "negatives").tolist()]
     assert sheet.noise("relation").tolist() == secret.cipher_key(7, "noise", "relation").tolist()
 
 
 def test_a_sheet_deals_triples_out_to_chunks_by_their_places() -> None:
     sheet = Sheet(["entity"], 3, 9, 1, torch.device("cpu"))
-    sheet.write(Secret(b"s" * 32), 7, of(8, 2, 0, 3, 11), 9)
-    assert sheet.placed(9).tolist() == [0, 3, 8, 2, 11, 0, 0, 0, 0]
+    on(sheet, of(8, 2, 0, 3, 11), 9)
+    assert sheet.placed(9).tolist() == [0, 3, 8, 2, 11, 5, 6, 7, 8]
     assert sheet.starts.tolist() == [0, 2, 2, 9], "padding is in the last"
     assert sheet.there.tolist() == [5, 5]
 
@@ -258,7 +268,7 @@ def test_a_sheet_deals_triples_out_to_chunks_by_their_places() -> None:
 def test_a_sheet_knows_whose_triples_are_whose(chunks: int) -> None:
     sheet, units = Sheet(["entity"], chunks, 12, 3, torch.device("cpu")), {0: {8, 2}, 1: {5}, 2: {0, 3, 11}}
     drawn = Drawn(np.array([8, 2, 5, 0, 3, 11]), np.array([0, 2, 3, 6]))
-    sheet.write(Secret(b"s" * 32), 7, drawn, 9)
+    on(sheet, drawn, 9)
     placed, found = sheet.placed(9), sheet.units(9)
     assert sheet.there.tolist() == [6, 3]
     for u, own in units.items():
@@ -276,21 +286,21 @@ def test_a_sheet_knows_whose_triples_are_whose(chunks: int) -> None:
 def test_samples_are_poisson() -> None:
     count, rate, steps = 60, 0.05, 4000
     cadence, trainer, units = Cadence(rate, steps, 3.0), Trainer(sides="tail"), Units.triples(60)
-    found = poisson_batches(Secret(b"x" * 32), cadence, units, range(steps), trainer, 0)
-    samples = [drawn.places for drawn, _ in found]
-    sizes = np.array([len(sample) for sample in samples])
-    assert all(len(set(sample.tolist())) == len(sample) for sample in samples)
+    found = poisson_batches(Secret(b"x" * 32), cadence, units, range(steps), trainer, 0, CPU)
+    drawn = [step.drawn.places for some in found for step in some]
+    sizes = np.array([len(sample) for sample in drawn])
+    assert all(len(set(sample.tolist())) == len(sample) for sample in drawn)
     assert abs(sizes.mean() - count * rate) < 5 * (count * rate * (1 - rate) / steps) ** 0.5
     assert sizes.var() == pytest.approx(count * rate * (1 - rate), rel=0.15)
     assert (sizes == 0).mean() == pytest.approx((1 - rate) ** count, rel=0.25)
-    often = np.bincount(np.concatenate(samples), minlength=count) / steps
+    often = np.bincount(np.concatenate(drawn), minlength=count) / steps
     assert np.abs(often - rate).max() < 5 * (rate * (1 - rate) / steps) ** 0.5
 
 
 @pytest.mark.parametrize("rate", [0.0, 1e-6, 1 / 256, 0.0038, 0.3, 0.999, 1.0])
 def test_a_sample_has_the_rate_that_is_accounted(rate: float) -> None:
     count = 400_000
-    chosen = chosen_of(torch.from_numpy(Secret(b"y" * 32).cipher_key(3, "sample")), count, rate)
+    (chosen,) = samples(Secret(b"y" * 32).cipher_key(3, "sample")[None], count, rate, CPU)
     assert abs(len(chosen) - rate * count) <= 5 * (rate * (1 - rate) * count) ** 0.5
     assert (np.diff(chosen) > 0).all()
 
@@ -313,10 +323,15 @@ def test_shuffled_batches_visit_every_triple_once_per_side() -> None:
     cadence = Cadence.of(trainer, PAPER, 30)
     assert (cadence.steps, cadence.rate, cadence.expected) == (8, 7 / 30, 7.0)
     units = Units.triples(30)
-    found = list(shuffled_batches(Secret(b"x" * 32), cadence, units, range(10, 18), trainer, 0))
-    assert [side for _, side in found] == [Side.HEAD, Side.TAIL] * 4
+    found = [
+        step
+        for some in shuffled_batches(Secret(b"x" * 32), cadence, units, range(10, 18), trainer, 0, CPU)
+        for step in some
+    ]
+    assert [step.number for step in found] == list(range(10, 18))
+    assert [step.side for step in found] == [Side.HEAD, Side.TAIL] * 4
     for turn in range(2):
-        seen = np.concatenate([drawn.places for drawn, _ in found[turn::2]])
+        seen = np.concatenate([step.drawn.places for step in found[turn::2]])
         assert len(seen) == len(set(seen.tolist())) == 28
 
 
@@ -337,7 +352,7 @@ def test_shared_negatives_of_a_confidential_triple_do_not_depend_on_others() -> 
     sheet, drawn = training.sheet, []
     assert sheet.chunks == 4
     for places in ([0, 1, 2, 3, 4, 9, 13, 16], [9, 4, 2], [4]):
-        sheet.write(Secret(b"s" * 32), 1, of(*places), len(places))
+        on(sheet, of(*places), len(places))
         placed = sheet.placed(len(places))
         batch = training.closed.batch(placed, Side.TAIL, 4, sheet.negatives, sheet.starts)
         assert not batch.index.left_out.any(), "strict: nothing is known"
@@ -382,7 +397,7 @@ def test_by_the_papers_rules_untouched_rows_stay() -> None:
     trainer = Trainer(batch_size=4, negatives=1, optimizer="sgd", sides="tail")
     training = private(trainer, GRAPH, MARKS, PAPER, noise=5.0)
     before = training.tables.entities.clone()
-    training._take_closed(0, of(0, 1), Side.TAIL, False)
+    take(training, 0, of(0, 1))
     batch = training.closed.batch(torch.tensor([0, 1]), Side.TAIL, 1, training.sheet.negatives)
     touched = torch.cat((batch.anchor, batch.index.flatten())).unique().tolist()
     moved = (training.tables.entities != before).any(1).nonzero()[:, 0].tolist()
@@ -413,14 +428,16 @@ def test_steps_are_in_the_ledger_before_they_are_taken(
 ) -> None:
     path, taken = tmp_path / "ledger.jsonl", []
     training = private(TRAINER, GRAPH, MARKS, ledger=path)
-    take = PrivateTraining._take_closed
+    lay_out = Sheet.lay_out
 
-    def check(self: PrivateTraining, number: int, *rest: object) -> None:
-        assert any(number in entry.numbers for entry in read_ledger(path))
-        taken.append(number)
-        take(self, number, *rest)
+    def check(self: Sheet, secret: Secret, steps: list[Step], sizes: list[int]) -> None:
+        """Before any of them has a key."""
+        for step in steps:
+            assert any(step.number in entry.numbers for entry in read_ledger(path))
+            taken.append(step.number)
+        lay_out(self, secret, steps, sizes)
 
-    monkeypatch.setattr(PrivateTraining, "_take_closed", check)
+    monkeypatch.setattr(Sheet, "lay_out", check)
     training.run(0, 3)
     steps = 2 * round(MARKS.sum() / 16)
     assert taken == list(range(3 * steps))
@@ -552,7 +569,7 @@ def test_one_person_moves_the_sum_by_at_most_the_clipping_norm(name: str, chunk:
             training.tables.table(axis).copy_(rows)
         drawn = training.units.drawn(np.array([u for u in range(6) if u != left_out]))
         # a place keeps its chunk, and so its negatives, whoever else is there
-        training._take_closed(7, drawn, Side.TAIL, False)
+        take(training, 7, drawn)
         return torch.cat([(before[axis] - training.tables.table(axis)).flatten() for axis in Axis])
 
     expected = training.protection.cadence.expected

@@ -19,16 +19,35 @@ def relative(table: Tensor, terms: int) -> float:
 
 def length(rows: Tensor) -> Tensor:
     """The norms [n] of rows [n, w]; squares of float32 neither overflow nor underflow."""
+    if rows.is_cuda:
+        from fedkge.kernels.gpu import norms
+
+        return norms.lengths(rows)
     return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64).to(rows.dtype)
 
 
-def reach(part: Contribution) -> Tensor:
-    """The length [b, 1] of d similarity / d candidate, of each query."""
-    query, width = part.query, part.query.shape[1]
+def scaled(rows: Tensor, factors: Tensor, times: bool = True) -> Tensor:
+    """Rows [b * k, w] times the factor [b] of their triple, or as they are; 0 where the factor is 0.
+
+    NaN is left out too. A GPU is not asked whether there are such factors.
+    """
+    if rows.is_cuda:
+        from fedkge.kernels.gpu import norms
+
+        return norms.scaled(rows, factors, times)
+    each = factors.repeat_interleave(len(rows) // max(len(factors), 1))[:, None]
+    none = each == 0
+    found = rows * each if times else rows
+    return found.masked_fill(none, 0.0) if none.any() else found
+
+
+def reach(part: Contribution) -> Tensor | float:
+    """The length of d similarity / d candidate: of each query [b, 1], or of all."""
     if part.kind is Similarity.DOT:
-        return length(query)[:, None]
+        return length(part.query)[:, None]
+    width = part.query.shape[1]
     square = {Similarity.L1: width, Similarity.L2: 1, Similarity.MODULUS: width / 2}[part.kind]
-    return query.new_full((len(query), 1), square**0.5)
+    return float(square**0.5)
 
 
 def directed(part: Contribution) -> Tensor:

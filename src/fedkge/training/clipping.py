@@ -95,8 +95,9 @@ class Caught(Gradient):
                 rows.append(part.ids.view(self.size, k))
                 lengths.append(rounding.length(part.values).view(self.size, k))
         some = (torch.stack(ids, 1), torch.stack(vectors, 1)) if ids else ()
-        none = self._parts[0].ids.new_empty(self.size, 0), self.table.new_empty(self.size, 0)
-        return torch.cat([none[0], *rows], 1), torch.cat([none[1], *lengths], 1), *some
+        if not rows:
+            return self._parts[0].ids.new_empty(self.size, 0), self.table.new_empty(self.size, 0), *some
+        return _joined(rows, 1), _joined(lengths, 1), *some
 
     def _true(self, part: Contribution) -> Tensor:
         """What the true answers get [b, w]: similarities are symmetric, so answers can stand for queries."""
@@ -107,26 +108,16 @@ class Caught(Gradient):
 
     def release_(self, factors: Tensor) -> None:
         """Add every triple's gradient times its factor [b] to the real one; nothing where that is 0."""
-        none = (factors == 0)[:, None]
-        whole = not none.is_cuda and not none.any()  # a GPU is not waited for
         rest: Contribution | None = None  # scores wait for rows, to be added with them
         for part in self._parts:
             if self._compared(part):
-                slopes = rounding.directed(part) * factors[:, None]
-                scaled = replace(part, d_scores=slopes)
-                if not whole:
-                    query = part.query.masked_fill(none, 0.0)
-                    scaled = replace(part, query=query, d_scores=slopes.masked_fill_(none, 0.0))
                 if rest is not None:
                     self.real.add(rest)
-                rest = scaled
+                query = rounding.scaled(part.query, factors, times=False)
+                rest = replace(part, query=query, d_scores=rounding.scaled(rounding.directed(part), factors))
             else:
-                k = self._per_triple(part)
-                each, gone = (x if k == 1 else x.repeat_interleave(k, 0) for x in (factors[:, None], none))
-                values = part.values * each
-                values = values if whole else values.masked_fill_(gone, 0.0)
-                rest = replace(part if rest is None else rest, ids=part.ids, values=values)
-                self.real.add(rest)
+                values = rounding.scaled(part.values, factors)
+                self.real.add(replace(part if rest is None else rest, ids=part.ids, values=values))
                 rest = None
         if rest is not None:
             self.real.add(rest)
@@ -156,27 +147,27 @@ class PerTriple:
         self.pieces, self.losses = pieces, losses
         self._sizes = [next(iter(piece.values())).size for piece in pieces]
 
-    def _terms(self, unit: Tensor | None = None) -> dict[int, tuple[Tensor, Tensor]]:
+    def _terms(self, units: Grouping | None = None) -> dict[int, tuple[Tensor, Tensor]]:
         """By table: rows [b, k], and the lengths [b, k] of what is added to them.
 
-        Where triples make units [b], vectors that meet are summed: the length of the sum stands for them.
+        Where units have several triples, vectors that meet are summed: the sum's length stands for them.
         """
+        several = units is not None and units.unit is not None
         found = {}
         for number, one in self.pieces[0].items():
-            own = zip(*(piece[number].terms(unit is not None) for piece in self.pieces), strict=True)
-            rows, lengths, *meeting = (torch.cat(tensors) for tensors in own)
-            if unit is not None and meeting:
+            own = zip(*(piece[number].terms(several) for piece in self.pieces), strict=True)
+            rows, lengths, *meeting = (_joined(tensors) for tensors in own)
+            if units is not None and meeting:
                 ids, vectors = meeting
-                each = unit.repeat_interleave(ids.shape[1])
-                met = _merged(ids.flatten(), vectors.flatten(0, 1), each, len(one.table))
-                rows, lengths = torch.cat((rows, ids), 1), torch.cat((lengths, met.view_as(ids)), 1)
+                met = _merged(ids, vectors, units, len(one.table))
+                rows, lengths = torch.cat((rows, ids), 1), torch.cat((lengths, met), 1)
             found[number] = rows, lengths
         return found
 
     def squares(self, units: Grouping) -> Tensor:
         """Upper bounds of the squared norms of each unit's gradient of each table, [tables, units]."""
         found = []
-        for number, (rows, lengths) in self._terms(units.unit).items():
+        for number, (rows, lengths) in self._terms(units).items():
             table = self.pieces[0][number].table
             error = 1 + 2 * rounding.relative(table, rows.shape[1] * units.most)
             found.append(backend(table.device).squares(rows, lengths * error, units.order, units.starts))
@@ -202,14 +193,25 @@ class PerTriple:
                 caught.release_(own)
 
 
-def _merged(ids: Tensor, values: Tensor, unit: Tensor, height: int) -> Tensor:
-    """Of a unit's vectors [n, w] for one row the length of their sum, at the first, and rounding [n]."""
-    key, order = (unit * height + ids).sort(stable=True)
+def _joined(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors), dim)
+
+
+def _merged(ids: Tensor, vectors: Tensor, units: Grouping, height: int) -> Tensor:
+    """Of a unit's vectors [b, m, w] for one row their sum's length, at the first; and rounding: [b, m]."""
+    assert units.unit is not None, "several triples in a unit"
+    error = 2 * rounding.relative(vectors[0], ids.numel())
+    if vectors.is_cuda:
+        from fedkge.kernels.gpu import norms
+
+        return norms.merged(ids, vectors, units.order, units.starts, units.unit, error)
+    values, unit = vectors.flatten(0, 1), units.unit.repeat_interleave(ids.shape[1])
+    key, order = (unit * height + ids.flatten()).sort(stable=True)
     first = torch.cat((torch.ones_like(key[:1], dtype=torch.bool), key[1:] != key[:-1]))
     group = first.cumsum(0) - 1
     sums = rounding.length(torch.zeros_like(values).index_add_(0, group, values[order]))
-    error = 2 * rounding.relative(values, len(values)) * rounding.length(values)
-    return error.index_add(0, order, torch.where(first, sums[group], 0.0))
+    rest = error * rounding.length(values)
+    return rest.index_add(0, order, torch.where(first, sums[group], 0.0)).view_as(ids)
 
 
 def differentiated(tables: Tables, objective: Objective, batch: Batch) -> PerTriple:
@@ -221,7 +223,7 @@ def differentiated(tables: Tables, objective: Objective, batch: Batch) -> PerTri
             found.sum().backward()
         pieces.append({number: one for number, one in caught.items() if not one.empty})
         losses.append(found.detach())
-    return PerTriple(pieces, losses[0] if len(losses) == 1 else torch.cat(losses))
+    return PerTriple(pieces, _joined(losses))
 
 
 def at_once(tables: Tables, candidates: int) -> int:

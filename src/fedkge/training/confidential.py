@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedkge.graphs.graph import Graph, Mask
+from fedkge.graphs.graph import Graph, Ids, Mask
 from fedkge.kernels import Candidates, Draw
+from fedkge.kernels.poisson import at_once, samples
 from fedkge.models import Side
 from fedkge.privacy import Privacy
 from fedkge.training.cadence import Cadence
@@ -19,9 +20,18 @@ from fedkge.training.corpus import Answers, Corpus
 from fedkge.training.negatives import Chunks, own, shared
 from fedkge.training.secret import Secret
 from fedkge.training.trainer import Batch, Trainer
-from fedkge.training.units import Drawn, Units, chosen_of
+from fedkge.training.units import Drawn, Units
 
 KEY = 4  #: numbers that a key takes
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One confidential step: its number in the ledger, its triples, and the side that is asked for."""
+
+    number: int
+    drawn: Drawn
+    side: Side
 
 
 def marked(graph: Graph, privacy: Privacy) -> Mask:
@@ -75,8 +85,9 @@ class Closed:
 class Sheet:
     """What is random about one confidential step, side by side in memory: its sizes, keys, places and units.
 
-    On a GPU writing is one upload that does not wait, to memory that stays where it is, for captured steps to
-    read, unless a step has more than `room` places.
+    Steps are laid out some at a time. On a GPU that is one upload, which does not wait. A step's part of it
+    is then copied to memory that stays where it is, for captured steps to read, unless one has more than
+    `room` places.
 
     Where triples share negatives, the one at place p is in chunk `p % chunks`, whoever else was sampled.
     """
@@ -89,6 +100,7 @@ class Sheet:
         self._places = self._starts + (chunks + 1 if chunks else 0)
         self._numbers = torch.zeros(self._length, dtype=torch.int64, device=device)
         self._count = torch.arange(room + 1, device=device)
+        self._steps = self._numbers[None]
 
     @property
     def _length(self) -> int:
@@ -128,16 +140,33 @@ class Sheet:
     def _part(self, number: int) -> Tensor:
         return self._numbers[self._places + number * self._room :]
 
-    def write(self, secret: Secret, number: int, drawn: Drawn, size: int) -> None:
-        """Lay out the step of that number."""
+    def lay_out(self, secret: Secret, steps: Sequence[Step], sizes: Sequence[int]) -> None:
+        """Write down some steps, of so many places each; `turn_to` has the sheet read one of them."""
         device = self._numbers.device
-        if size > self._room or device.type == "cpu":
-            self._room = size
-            self._count = torch.arange(size + 1, device=device)
+        if max(sizes) > self._room or device.type == "cpu":
+            self._room = max(sizes)
+            self._count = torch.arange(self._room + 1, device=device)
+        numbers = np.zeros((len(steps), self._length), np.int64)
+        for row, step, size in zip(numbers, steps, sizes, strict=True):
+            self._write(row, secret, step, size)
+        found = torch.from_numpy(numbers)
+        self._steps = found if device.type == "cpu" else found.pin_memory().to(device, non_blocking=True)
+        if device.type != "cpu" and self._length > len(self._numbers):
+            self._numbers = self._numbers.new_zeros(self._length)
+
+    def turn_to(self, place: int) -> None:
+        """Have the sheet be of one of the steps that are laid out."""
+        if self._numbers.device.type == "cpu":
+            self._numbers = self._steps[place]
+        else:
+            self._numbers[: self._length].copy_(self._steps[place])
+
+    def _write(self, numbers: Ids, secret: Secret, step: Step, size: int) -> None:
+        drawn = step.drawn
         count, units = len(drawn.places), len(drawn.starts) - 1
-        numbers = np.zeros(self._length, np.int64)
         purposes = [("negatives",), *(("noise", name) for name in self.names)]
-        numbers[: self._starts] = count, units, *(w for p in purposes for w in secret.cipher_key(number, *p))
+        keys = (word for purpose in purposes for word in secret.cipher_key(step.number, *purpose))
+        numbers[: self._starts] = count, units, *keys
         moved, placed = np.arange(count), drawn.places
         if self.chunks:
             moved = np.argsort(placed % self.chunks, kind="stable")
@@ -147,6 +176,7 @@ class Sheet:
             numbers[self._starts : self._places] = starts
         rest = numbers[self._places :]
         rest[:count] = placed
+        rest[count:size] = np.arange(count, size)  # padding: any triples, but not all the same rows
         if self.most > 1:
             order, unit, starts = (rest[n * self._room :] for n in (1, 2, 3))
             order[:count][moved] = np.arange(count)
@@ -154,13 +184,6 @@ class Sheet:
             owner = np.repeat(np.arange(units), np.diff(drawn.starts))
             unit[:count], unit[count:size] = owner[moved], min(units, size - 1)
             starts[: units + 1], starts[units + 1 : size + 1] = drawn.starts, count
-        found = torch.from_numpy(numbers)
-        if device.type == "cpu":
-            self._numbers = found
-            return
-        if len(found) > len(self._numbers):
-            self._numbers = self._numbers.new_zeros(len(found))
-        self._numbers[: len(found)].copy_(found.pin_memory(), non_blocking=True)
 
 
 def parted(
@@ -198,22 +221,42 @@ def _answers(corpus: Corpus, places: Tensor) -> dict[Side, Answers]:
 
 
 def poisson_batches(
-    secret: Secret, cadence: Cadence, units: Units, numbers: range, trainer: Trainer, epoch: int
-) -> Iterator[tuple[Drawn, Side]]:
-    """For each step a sample that each unit is in with probability `rate`, independently; a side."""
-    for step, number in enumerate(numbers):
-        chosen = chosen_of(torch.from_numpy(secret.cipher_key(number, "sample")), len(units), cadence.rate)
-        batch, visit = divmod(step, trainer.visits)
-        yield units.drawn(chosen), trainer.sides_of(batch, epoch)[visit]
+    secret: Secret,
+    cadence: Cadence,
+    units: Units,
+    numbers: range,
+    trainer: Trainer,
+    epoch: int,
+    device: torch.device,
+) -> Iterator[list[Step]]:
+    """For each step a sample that each unit is in with probability `rate`, independently; some at a time."""
+    some = at_once(len(units), device)
+    for start in range(0, len(numbers), some):
+        own = numbers[start : start + some]
+        keys = np.stack([secret.cipher_key(number, "sample") for number in own])
+        chosen = samples(keys, len(units), cadence.rate, device)
+        sides = _sides(trainer, epoch, range(start, start + len(own)))
+        yield [Step(n, units.drawn(c), side) for n, c, side in zip(own, chosen, sides, strict=True)]
 
 
 def shuffled_batches(
-    secret: Secret, cadence: Cadence, units: Units, numbers: range, trainer: Trainer, epoch: int
-) -> Iterator[tuple[Drawn, Side]]:
-    """The steps' pieces of shuffled lists, one list for each visit of an epoch; and a side."""
+    secret: Secret,
+    cadence: Cadence,
+    units: Units,
+    numbers: range,
+    trainer: Trainer,
+    epoch: int,
+    device: torch.device,
+) -> Iterator[list[Step]]:
+    """The steps' pieces of shuffled lists, one list for each visit of an epoch."""
     random, size = secret.generator(numbers.start, "order"), int(cadence.expected)
     orders = [random.permutation(len(units)) for _ in range(trainer.visits)]
-    for step in range(len(numbers)):
+    for step, side in enumerate(_sides(trainer, epoch, range(len(numbers)))):
         batch, visit = divmod(step, trainer.visits)
         chosen = orders[visit][batch * size : (batch + 1) * size]
-        yield units.drawn(chosen), trainer.sides_of(batch, epoch)[visit]
+        yield [Step(numbers[step], units.drawn(chosen), side)]
+
+
+def _sides(trainer: Trainer, epoch: int, steps: range) -> list[Side]:
+    places = (divmod(step, trainer.visits) for step in steps)
+    return [trainer.sides_of(batch, epoch)[visit] for batch, visit in places]

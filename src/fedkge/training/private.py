@@ -8,7 +8,7 @@ to 17). Whatever follows (Adam, constraints, penalties, what a method sends) is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -29,14 +29,14 @@ from fedkge.randomness import generator
 from fedkge.training.cadence import Cadence, interleaved
 from fedkge.training.capture import Size
 from fedkge.training.clipping import Grouping, PerTriple, differentiated
-from fedkge.training.confidential import Sheet, parted, poisson_batches, shuffled_batches
+from fedkge.training.confidential import Sheet, Step, parted, poisson_batches, shuffled_batches
 from fedkge.training.factored import Changes
 from fedkge.training.loop import Training
 from fedkge.training.noise import NoisySum
 from fedkge.training.optimizers import OPTIMIZERS
 from fedkge.training.secret import Secret
 from fedkge.training.trainer import Objective, Penalty, Trainer
-from fedkge.training.units import Drawn, Units
+from fedkge.training.units import Units
 
 CONFIDENTIAL = "confidential."  #: steps that have optimizers of their own, by strict rules
 SPARE = (2.0, 6.0)  #: standard deviations of a Poisson batch's size that captured steps have places for
@@ -148,7 +148,7 @@ class PrivateTraining(Training):
         entry = protection.spending.spend(release(left), epoch + 1)
         self._shuffle(epoch)
         unrestricted = [] if self.closed.alone else list(self._steps_of(epoch))
-        plain, private = iter(unrestricted), self._batches(entry.numbers, epoch)
+        plain, private = iter(unrestricted), self._closed(self._batches(entry.numbers, epoch))
         for confidential in interleaved(len(unrestricted), steps, self._coin(epoch)):
             if not confidential:
                 self._take([next(plain)], factored)
@@ -164,19 +164,24 @@ class PrivateTraining(Training):
         random = generator(self.seed, self.name, "schedule", epoch)
         return lambda: bool(random.integers(2))
 
-    def _batches(self, numbers: range, epoch: int) -> Iterator[tuple[int, Drawn, Side]]:
+    def _batches(self, numbers: range, epoch: int) -> Iterator[list[Step]]:
         make = poisson_batches if self.protection.privacy.strict else shuffled_batches
         secret, cadence = self.protection.secret, self.protection.cadence
-        found = make(secret, cadence, self.units, numbers, self.trainer, epoch)
-        for number, (drawn, side) in zip(numbers, found, strict=True):
-            yield number, drawn, side
+        return make(secret, cadence, self.units, numbers, self.trainer, epoch, self.tables.device)
 
     # A step
 
-    def _take_closed(self, number: int, drawn: Drawn, side: Side, factored: bool) -> None:
-        """Put what is random about a confidential step where the step reads it, and take the step."""
-        size = self._size(len(drawn.places))
-        self.sheet.write(self.protection.secret, number, drawn, size)
+    def _closed(self, batches: Iterable[list[Step]]) -> Iterator[tuple[int, Side]]:
+        """Sizes and sides of steps; what is random about each is where the step reads it when it comes."""
+        for steps in batches:
+            sizes = [self._size(len(step.drawn.places)) for step in steps]
+            self.sheet.lay_out(self.protection.secret, steps, sizes)
+            for place, (step, size) in enumerate(zip(steps, sizes, strict=True)):
+                self.sheet.turn_to(place)
+                yield size, step.side
+
+    def _take_closed(self, size: int, side: Side, factored: bool) -> None:
+        """The confidential step that the sheet has, captured where steps are."""
         step = partial(self._closed_step, factored=factored)
         if self._closed_steps:
             self._closed_steps[factored](step, (size, self.sheet.chunks), side)
@@ -208,9 +213,10 @@ class PrivateTraining(Training):
                 triples = differentiated(self.tables, self.objective, batch)
                 factors, clip = self._clipped(triples, units)  # clip
                 triples.release_(units.of_triples(factors))  # sum
+            scale = self._scale(clip)
             for name, noisy in self.sums.items():  # noise
                 touched = None if self.protection.privacy.strict else self._touched(noisy, triples)
-                noisy.add_noise(self.sheet.noise(name), self._scale(clip), touched)
+                noisy.add_noise(self.sheet.noise(name), scale, touched)
             self._penalise(self.everyone)
             for stepper in self.steppers.values():  # step
                 stepper.begin(self.everyone, self.kind)

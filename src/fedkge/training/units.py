@@ -5,13 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from fedkge.graphs.graph import Ids
-from fedkge.kernels import backend
-
-CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +54,3 @@ class Units:
         starts = np.concatenate(([0], np.cumsum(sizes)))
         within = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
         return Drawn(self.places[np.repeat(self.starts[chosen], sizes) + within], starts)
-
-
-def chosen_of(key: Tensor, count: int, rate: float) -> Ids:
-    """Each of `count` with probability `rate`, independently: a Poisson sample by ChaCha20, ascending.
-
-    A random byte admits to a second draw, of 32 bits. The probability is the rate rounded down to a multiple
-    of 2^-40 at least: never more than is accounted.
-    """
-    first = min(256, int(rate * 256) + 1)  # bytes below it are admitted
-    kernels = backend(CPU)
-    drawn = kernels.keystream(key, -(-count // 4)).numpy().astype(np.uint32).view(np.uint8)[:count]
-    admitted = np.flatnonzero(drawn <= first - 1)
-    again = kernels.keystream(key, len(admitted), 1).numpy()
-    return admitted[again < int(rate * 256 / first * 2**32)]

@@ -89,7 +89,10 @@ def touched(table: Tensor, part: Contribution) -> tuple[Tensor, Tensor]:
 
 def accumulate_(gradient: Tensor, table: Tensor, part: Contribution) -> None:
     total = _in(gradient)
-    shelving.add(total, _in(table), part)
+    if heaping.of_rows(part):
+        heaping.heap(part, total)
+    else:
+        shelving.add(total, _in(table), part)
     if not gradient.is_contiguous():
         gradient.copy_(total)
 

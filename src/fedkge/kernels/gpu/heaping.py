@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedkge.kernels.base import Adam, Contribution, Pace, Room
+from fedkge.kernels.base import Adam, Contribution, Pace
 from fedkge.kernels.gpu.grouping import Sources
 from fedkge.kernels.gpu.launch import LONGEST, launch
 from fedkge.kernels.gpu.optimizers import (
@@ -29,12 +29,18 @@ KEEP = ""  #: "evict_first": what a step reads and writes makes way for what oth
 
 def fits(part: Contribution) -> bool:
     """Whether a gradient can be added up by atomics: it is made of rows, and need not repeat bit by bit."""
-    repeats = torch.are_deterministic_algorithms_enabled()
-    return part.room is not None and not part.index.numel() and not repeats
+    return part.room is not None and of_rows(part)
+
+
+def of_rows(part: Contribution) -> bool:
+    """Whether a gradient is made of rows alone, and may depend on their order."""
+    return not part.index.numel() and not torch.are_deterministic_algorithms_enabled()
 
 
 @triton.jit
-def _heap(sums, touched, ids, ahead, values, front, WIDTH: tl.constexpr, CHUNK: tl.constexpr):
+def _heap(
+    sums, touched, ids, ahead, values, front, MARKED: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr
+):
     """Add a row to the one that it is a part of."""
     k = tl.program_id(0).to(tl.int64)
     d = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
@@ -43,17 +49,19 @@ def _heap(sums, touched, ids, ahead, values, front, WIDTH: tl.constexpr, CHUNK: 
     value = tl.load(ahead + k * WIDTH + d, mask=first, other=0.0)
     value += tl.load(values + (k - front) * WIDTH + d, mask=(k >= front) & (d < WIDTH), other=0.0)
     tl.atomic_add(sums + row * WIDTH + d, value, mask=d < WIDTH, sem="relaxed")
-    tl.store(touched + row, 1)
+    if MARKED:
+        tl.store(touched + row, 1)
 
 
-def heap(part: Contribution, room: Room) -> None:
+def heap(part: Contribution, sums: Tensor, touched: Tensor | None = None) -> None:
+    """Add the rows of a part to sums, and mark those that it touches."""
     sources, width = Sources.of(part), part.values.shape[1]
     _, ahead, values = sources.tensors()
     chunk = min(triton.next_power_of_2(width), LONGEST)
     grid = (len(part.ids), triton.cdiv(width, chunk))
     rows = (part.ids.contiguous(), ahead, values, len(sources.ahead))
-    meta = {"WIDTH": width, "CHUNK": chunk, "num_warps": 2}
-    launch(_heap, grid, room.sums, room.touched, *rows, **meta)
+    meta = {"MARKED": touched is not None, "WIDTH": width, "CHUNK": chunk, "num_warps": 2}
+    launch(_heap, grid, sums, sums if touched is None else touched, *rows, **meta)
 
 
 @triton.jit
@@ -129,7 +137,7 @@ def adam_heaped(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: P
     """Step a whole table; rows that no part touched have a gradient of 0, which is not read."""
     assert part.room is not None
     room, (height, width), sites = part.room, table.shape, len(pace.ends)
-    heap(part, room)
+    heap(part, room.sums, room.touched)
     chunk = min(triton.next_power_of_2(width), LONGEST)
     rows = max(1, ELEMENTS // chunk)
     grid = (triton.cdiv(height, rows), triton.cdiv(width, chunk))

@@ -1,7 +1,7 @@
 """Bounds of the norms of what units add to a table, on the GPU, and how much of each unit is added.
 
-One program has a unit. The sum over rows of squared sums is the sum of l_i l_j over all pairs of terms that
-meet in a row: every two blocks of terms are compared once.
+The sum over rows of squared sums is the sum of l_i l_j over all pairs of terms that meet in a row. A program
+holds some terms of a unit and goes through those that follow: every two are compared once.
 """
 
 from __future__ import annotations
@@ -11,49 +11,125 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedkge.kernels.gpu.launch import launch
+from fedkge.kernels.gpu.launch import LONGEST, launch
 
-PAIRED = 64  #: terms that are compared with as many others at once
+HELD = 128  #: terms that a program holds at once
+SHARED = 8  #: programs that a unit of many terms is shared by
+AT_ONCE = tl.constexpr(4)  #: terms that are read together
 CUT = 1024  #: units that are cut at once
 
 
 @triton.jit
-def _terms(rows, lengths, order, first, t, count, k):
-    """The rows and lengths of some terms of a unit."""
-    live = t < count
-    at = tl.load(order + first + t // k, mask=live, other=0) * k + t % k
-    row = tl.load(rows + at, mask=live, other=-1).to(tl.int32)  # still tells rows below 2^32 apart
-    return row, tl.load(lengths + at, mask=live, other=0.0)
+def _squares(out, rows, lengths, starts, k, BLOCK: tl.constexpr):
+    u = tl.program_id(0).to(tl.int64)
+    first = tl.load(starts + u) * k
+    count = (tl.load(starts + u + 1) * k - first).to(tl.int32)
+    rows += first
+    lengths += first
+    total = tl.zeros((BLOCK,), tl.float64)
+    begin = tl.program_id(1) * BLOCK
+    while begin < count:
+        t = begin + tl.arange(0, BLOCK)
+        row = tl.load(rows + t, mask=t < count, other=-1).to(tl.int32)  # still tells rows below 2^32 apart
+        length = tl.load(lengths + t, mask=t < count, other=0.0)
+        same = tl.zeros((BLOCK,), lengths.dtype.element_ty)
+        for start in range(begin, count, AT_ONCE):
+            for i in tl.static_range(AT_ONCE):
+                j = start + i
+                twin = tl.load(rows + j, mask=j < count, other=-1).to(tl.int32)
+                more = tl.load(lengths + j, mask=j < count, other=0.0)
+                more = tl.where(j >= begin + BLOCK, 2 * more, more)  # for both orders
+                same += tl.where(row == twin, more, 0.0)
+        total += length.to(tl.float64) * same.to(tl.float64)
+        begin += tl.num_programs(1) * BLOCK
+    place = u * tl.num_programs(1) + tl.program_id(1)
+    tl.store(out + place, tl.sum(total, 0).to(out.dtype.element_ty))
+
+
+def squares(rows: Tensor, lengths: Tensor, order: Tensor, starts: Tensor, held: int = HELD) -> Tensor:
+    units, k = len(starts) - 1, rows.shape[1]
+    shared = SHARED if k > held // 8 else 1
+    out = lengths.new_empty(units, shared)
+    if order.data_ptr() != starts.data_ptr():  # they are the same where each triple is a unit
+        rows, lengths = rows[order], lengths[order]
+    terms = (rows.contiguous(), lengths.contiguous(), starts.contiguous())
+    launch(_squares, (units, shared), out, *terms, k, BLOCK=held, num_warps=1)
+    return out.sum(1) if shared > 1 else out[:, 0]
 
 
 @triton.jit
-def _squares(out, rows, lengths, order, starts, k, BLOCK: tl.constexpr):
-    u = tl.program_id(0).to(tl.int64)
-    first = tl.load(starts + u)
-    count = (tl.load(starts + u + 1) - first) * k
-    lane = tl.arange(0, BLOCK)
-    total = tl.zeros((BLOCK,), tl.float64)
-    start = count * 0
-    while start < count:
-        row, length = _terms(rows, lengths, order, first, start + lane, count, k)
-        same = tl.zeros((BLOCK, BLOCK), lengths.dtype.element_ty)
-        other = start
-        while other < count:
-            twin, more = _terms(rows, lengths, order, first, other + lane, count, k)
-            more = tl.where(other > start, 2 * more, more)  # blocks meet once for both orders
-            same += tl.where(row[:, None] == twin[None, :], more[None, :], 0.0)
-            other += BLOCK
-        start += BLOCK
-        total += length.to(tl.float64) * tl.sum(same, 1).to(tl.float64)
-    tl.store(out + u, tl.sum(total, 0).to(out.dtype.element_ty))
+def _merged(out, ids, vectors, order, starts, unit, m, width, error: tl.float64, CHUNK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64)
+    u = tl.load(unit + i // m)
+    begin, end = tl.load(starts + u).to(tl.int32), tl.load(starts + u + 1).to(tl.int32)
+    row = tl.load(ids + i)
+    own, total = tl.zeros((CHUNK,), tl.float64), tl.zeros((CHUNK,), tl.float64)
+    before = end * 0
+    for start in range(0, width, CHUNK):
+        d = start + tl.arange(0, CHUNK)
+        x = tl.load(vectors + i * width + d, mask=d < width, other=0.0)
+        own += x.to(tl.float64) * x.to(tl.float64)
+        for t in range(begin, end):
+            triple = tl.load(order + t)
+            for a in range(m):
+                j = triple * m + a
+                meets = (tl.load(ids + j) == row) & (j != i)
+                before += (meets & (j < i)).to(tl.int32)
+                x += tl.load(vectors + j * width + d, mask=meets & (d < width), other=0.0)
+        total += x.to(tl.float64) * x.to(tl.float64)
+    length = tl.where(before == 0, tl.sqrt(tl.sum(total, 0)), 0.0)
+    tl.store(out + i, (length + error * tl.sqrt(tl.sum(own, 0))).to(out.dtype.element_ty))
 
 
-def squares(rows: Tensor, lengths: Tensor, order: Tensor, starts: Tensor, paired: int = PAIRED) -> Tensor:
-    units, k = len(starts) - 1, rows.shape[1]
-    out = lengths.new_empty(units)
-    block = min(triton.next_power_of_2(max(k, 1)), paired)
-    arrays = (tensor.contiguous() for tensor in (rows, lengths, order, starts))
-    launch(_squares, (units,), out, *arrays, k, BLOCK=block, num_warps=max(1, block * block // 1024))
+def merged(ids: Tensor, vectors: Tensor, order: Tensor, starts: Tensor, unit: Tensor, error: float) -> Tensor:
+    """Of a unit's vectors for one row [b, m, w] the length of their sum, at the first [b, m].
+
+    Each has besides `error` times its own length, for rounding.
+    """
+    m, width = vectors.shape[1:]
+    out = vectors.new_empty(ids.shape)
+    arrays = (tensor.contiguous() for tensor in (ids, vectors, order, starts, unit))
+    chunk = min(triton.next_power_of_2(max(width, 1)), LONGEST)
+    launch(_merged, (ids.numel(),), out, *arrays, m, width, error, CHUNK=chunk, num_warps=2)
+    return out
+
+
+@triton.jit
+def _lengths(out, rows, width, CHUNK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64)
+    total = tl.zeros((CHUNK,), tl.float64)
+    for start in range(0, width, CHUNK):
+        d = start + tl.arange(0, CHUNK)
+        x = tl.load(rows + i * width + d, mask=d < width, other=0.0).to(tl.float64)
+        total += x * x
+    tl.store(out + i, tl.sqrt(tl.sum(total, 0)).to(out.dtype.element_ty))
+
+
+def lengths(rows: Tensor) -> Tensor:
+    """The norms [...] of rows [..., w], their squares added up in float64."""
+    out = rows.new_empty(rows.shape[:-1])
+    chunk = min(triton.next_power_of_2(max(rows.shape[-1], 1)), LONGEST)
+    launch(_lengths, (out.numel(),), out, rows.contiguous(), rows.shape[-1], CHUNK=chunk, num_warps=1)
+    return out
+
+
+@triton.jit
+def _scaled(out, rows, factors, n, width, each, TIMES: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < n
+    factor = tl.load(factors + at // width // each, mask=mask, other=0.0)
+    x = tl.load(rows + at, mask=mask & (factor != 0), other=0.0)  # what is left out may be NaN
+    if TIMES:
+        x = x * factor
+    tl.store(out + at, x, mask=mask)
+
+
+def scaled(rows: Tensor, factors: Tensor, times: bool = True) -> Tensor:
+    """Rows [b * each, w] times the factor [b] of their triple; 0 where that is 0, whatever they are."""
+    out, n, block = rows.new_empty(rows.shape), rows.numel(), 1024
+    sizes = (n, rows.shape[1], len(rows) // max(len(factors), 1))
+    arguments = (rows.contiguous(), factors.contiguous(), *sizes)
+    launch(_scaled, (triton.cdiv(n, block),), out, *arguments, TIMES=times, BLOCK=block, num_warps=4)
     return out
 
 
