@@ -7,6 +7,7 @@ import torch
 from fedkge.exchange.announce import Id, announced
 from fedkge.exchange.channel import SERIAL, serial
 from fedkge.exchange.direction import WHERE, Receiver, unpack
+from fedkge.exchange.displaced import split
 from fedkge.exchange.held import Held
 from fedkge.exchange.rows import HUB, Announced, Message, Update
 from fedkge.graphs.graph import Axis
@@ -30,7 +31,7 @@ class Transcript:
         """The rows in a message."""
         site = message.sender if message.recipient == HUB else message.recipient
         if message.kind == "join":
-            self._announced[site] = announced(message.body, self.terms.method.shares)
+            self._announced[site] = announced(split(message)[0].body, self.terms.method.shares)
             return {}
         if message.kind == "shared":
             shared = {axis: self._shared(axis, site, message) for axis in self.terms.method.shares}

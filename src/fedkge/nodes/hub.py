@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,9 +12,11 @@ from torch import Tensor
 from fedkge import __version__
 from fedkge.errors import DataError
 from fedkge.exchange.channel import serial
+from fedkge.exchange.displaced import check_moved, split
 from fedkge.exchange.rows import HUB, Message, Rows, Update, named, update_under
 from fedkge.graphs.graph import Axis
 from fedkge.nodes.base import REFUSALS, Node, Setting
+from fedkge.nodes.displaced import told
 from fedkge.nodes.notes import Refusal, allowed, dialled, joining, measured, noted, reading, refusal
 from fedkge.nodes.roster import Roster
 from fedkge.nodes.terms import Terms
@@ -73,6 +76,7 @@ class HubNode(Node):
         self.until: dict[str, int] = {}  # the last round that a site's privacy budget allows
         self.void = 0
         self.failed: str | None = None
+        self.unlearns = False  # whether sites may say how far they have moved their rows
         self._here: set[str] = set()  # who has joined since the hub was started
         self._absent: dict[str, str] = {}  # who would not join, or was not let in, and why
         self._open: dict[str, Message] = {}  # questions that are not answered yet
@@ -151,7 +155,10 @@ class HubNode(Node):
         site = message.sender
         with reading():
             most = self.participation.most
-            said = joining(message, self.method.shares, self.pooled, self.pseudonyms, most)
+            plain, moved, _ = split(message) if self.unlearns else (message, {}, {})
+            said = joining(plain, self.method.shares, self.pooled, self.pseudonyms, most)
+            check_moved(moved, {a: (len(said.ids[a]), width) for a, width in self.terms.widths.items()})
+            said = replace(said, moved=moved)
         if other := self.roster.stranger(site, said):
             raise Refusal(
                 f"has another secret than {other}; expected the same file at all sites, and a new run for a "
@@ -190,6 +197,7 @@ class HubNode(Node):
             self.roster.warn()
             self._note_aligned()
         out = [self._share(site) for site in sorted(self.roster.joined)]
+        self.roster.joined = {n: replace(one, moved={}) for n, one in self.roster.joined.items()}  # told once
         out += [message for site in sorted(self.stopped) for message in self._unanswered(site)]
         return out + (self._measure() if self.plan.first and not self.validation.begun else self._advance())
 
@@ -203,7 +211,8 @@ class HubNode(Node):
         note: dict[str, Any] = {"fedkge": __version__, "version": self.roster.joined[site].version}
         if self.pseudonyms:
             note["by_two"] = self.roster.by_two(site)
-        return self.message(site, "shared", self._round, self.roster.bits(site), **note)
+        body = self.roster.bits(site) | told(self.roster, site)
+        return self.message(site, "shared", self._round, body, **note)
 
     def _note_aligned(self) -> None:
         """Who is here, how many rows are in common, and how many of them exactly two sites have.

@@ -132,6 +132,7 @@ class Joining:
     queries: Mapping[str, int]  #: validation questions, by whose triples
     allows: int | None  #: how many more rounds its privacy budget has steps for
     fingerprint: str | None = None  #: of the secret that ids are pseudonyms under; None: ids are names
+    moved: Mapping[Axis, Tensor] = field(default_factory=dict)  #: how far it has moved its rows, to unlearn
 
 
 def joining(

@@ -125,12 +125,16 @@ class Roster:
 
     def bits(self, site: str) -> dict[str, Tensor]:
         """Which of the rows that a site announced others have: a bit per row."""
-        found = {}
-        for axis in self.axes:
-            numbers, ids = self.numbers[axis], self.joined[site].ids[axis]
-            where = torch.tensor([i for i, one in enumerate(ids) if one in numbers], dtype=torch.int64)
-            found[f"{axis}.{WHERE}"] = pack(where, len(ids))
-        return found
+        announced = self.joined[site].ids
+        return {
+            f"{axis}.{WHERE}": pack(self.shared_places(site, axis), len(announced[axis]))
+            for axis in self.axes
+        }
+
+    def shared_places(self, site: str, axis: Axis) -> Tensor:
+        """Where the rows that others have are among those that a site announced."""
+        numbers, ids = self.numbers[axis], self.joined[site].ids[axis]
+        return torch.tensor([i for i, one in enumerate(ids) if one in numbers], dtype=torch.int64)
 
     def warn(self) -> None:
         """Say who has nothing to share, where others have."""

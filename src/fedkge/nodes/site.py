@@ -20,6 +20,7 @@ from fedkge.evaluation.checks import Diverged, diverged
 from fedkge.exchange.announce import announcement
 from fedkge.exchange.channel import channel, serial
 from fedkge.exchange.direction import WHERE, unpack
+from fedkge.exchange.displaced import split
 from fedkge.exchange.rows import HUB, Message, Update, named, renumbered, under, update_under
 from fedkge.exchange.select import History
 from fedkge.exchange.wire import encode
@@ -28,6 +29,7 @@ from fedkge.graphs.persons import about_nobody
 from fedkge.models import Tables
 from fedkge.nodes.accept import Accept
 from fedkge.nodes.base import Node, Setting
+from fedkge.nodes.displaced import Displaced
 from fedkge.nodes.identity import Identity
 from fedkge.nodes.ledgers import RESULT
 from fedkge.nodes.notes import (
@@ -99,6 +101,7 @@ class SiteNode(Node):
         self.again = 0  # times that it was asked in other words
         self.taken: int | None = None  # what the last question to measure said of the last upload
         self.stopped = False
+        self.displaced: Displaced | None = None  # what is said of rows that were moved to forget triples
 
     @property
     def round(self) -> int:
@@ -126,7 +129,8 @@ class SiteNode(Node):
         said = {"fedkge": __version__, "version": self.version, "queries": queries, **self._allows()}
         if self.identity.fingerprint is not None:
             said["fingerprint"] = self.identity.fingerprint
-        return [*first, self.message(HUB, "join", 0, announcement(ids), **said)]
+        moved = {} if self.displaced is None else self.displaced.said(self.announced)
+        return [*first, self.message(HUB, "join", 0, announcement(ids) | moved, **said)]
 
     def _unwilling(self) -> str | None:
         """Why the site's policy forbids these terms, or what it would be announced as."""
@@ -151,14 +155,20 @@ class SiteNode(Node):
     def _shared(self, message: Message) -> list[Message]:
         """The hub says which of the announced rows others have: at first, again, or when that has changed."""
         axes = self.method.shares
+        moved: dict[Axis, Tensor] = {}
+        owners: dict[Axis, Tensor] = {}
         with reading():
             self._check_time(message)
+            if self.displaced is not None:
+                message, moved, owners = split(message)
             version, by_two = version_of(message, axes, self.identity.fingerprint is not None)
             if version != self.version or message.body.keys() != {f"{a}.{WHERE}" for a in axes}:
                 raise DataError(
                     f"expected a bit per row of announcement {self.version}, for {', '.join(axes)}"
                 )
             at = {a: unpack(message.body[f"{a}.{WHERE}"].cpu(), len(self.announced[a]), a) for a in axes}
+            if self.displaced is not None:
+                self.displaced.check(moved, owners, at)
             for axis, count in by_two.items():
                 if count > len(at[axis]):
                     raise DataError(f"by_two: {count} {axis} rows, expected at most {len(at[axis])}")
@@ -169,6 +179,8 @@ class SiteNode(Node):
             self._note_aligned(rows, by_two)
             if self.setting.often and self.asked < 0:
                 self.save()  # something to go back to, should the first question be a bad one
+        if self.displaced is not None:
+            self.displaced.hear(self.site, moved, owners)
         return []
 
     def _check_share(self, rows: Mapping[Axis, Ids]) -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedkge.graphs.graph import Axis, Federation
 from fedkge.methods.unlearn import Forgetting, Lesson, Unlearn
 from fedkge.models import Tables
+from fedkge.nodes.displaced import Displaced
 from fedkge.nodes.stack import Stack
-from fedkge.runs.data import Sources
-from fedkge.runs.experiment import Experiment
 from fedkge.runs.holdings import Holdings
 from fedkge.runs.requests import Erasure
 from fedkge.runtimes.loop import Carrier
@@ -48,7 +45,6 @@ class Work:
         if not isinstance(nodes, Simulated):
             raise TypeError("unlearning is simulated")
         self.nodes, self.terms = nodes, nodes.experiment
-        self.owners = _owners(nodes.sources, nodes.experiment)
         for stack in nodes.stacks:
             lessons = [one for name in stack.names if (one := self.erasure.rest(name, self.after[name]))]
             work = self._forgetting(lessons, {one.site: stack.sites[one.site].tables for one in lessons})
@@ -57,8 +53,16 @@ class Work:
             if work is not None:
                 stack.avoid({one.site: one.forgotten for one in lessons})
                 stack.before[lessons[0].site] = partial(self._forget, stack, work)
-        for name, of in self.moved.items():  # after all have their tables
-            self._beyond(name, of)
+        if nodes.round == 0:
+            self._displace(nodes)
+
+    def _displace(self, nodes: Simulated) -> None:
+        """Have sites tell with what they announce how far they moved rows that travel."""
+        second = self.terms.method.second(self.terms.embedding)
+        part = self.how.passed if self.how.passed is not None else 1.0 if second is None else second.taught
+        nodes.hub.unlearns = bool(self.moved)
+        for name, site in nodes.sites.items() if self.moved else ():
+            site.displaced = Displaced(self.terms, part, self.moved.get(name, {}))
 
     def _forgetting(self, lessons: Sequence[Lesson], tables: Mapping[str, Tables]) -> Forgetting | None:
         if not lessons:
@@ -126,35 +130,6 @@ class Work:
         for name, of in said.items():
             self._note(name, round - 1, {"interference": of})
 
-    def _beyond(self, name: str, moved: Mapping[Axis, Tensor]) -> None:
-        """Of the mean of k owners the site's part has k times what it moved by: nothing is averaged away."""
-        site = self.nodes.sites[name].site
-        for axis, of in moved.items():
-            others = torch.from_numpy(self.owners[name][axis] - 1).to(of)
-            site.beyond[axis] = of * others[:, None]
-            self._pass_on(name, axis, of)
-
-    def _pass_on(self, name: str, axis: Axis, moved: Tensor) -> None:
-        """Tables that never travel follow at the other sites, where they are of the same model.
-
-        Rows that a site withholds, of persons too, stay as they are at the others.
-        """
-        second = self.terms.method.second(self.terms.embedding)
-        if second is None or second.model != self.terms.embedding:
-            return
-        if axis is Axis.RELATION and not second.relations:
-            return  # both tables have one
-        part = second.taught if self.how.passed is None else self.how.passed
-        graphs = self.nodes.sources.federation
-        told = {s: set(of[axis]) for s, of in self.nodes.sources.announced(self.nodes.experiment).items()}
-        own = graphs[name].names(axis)
-        for other, node in self.nodes.sites.items():
-            if other != name:
-                theirs, both = graphs[other].names(axis), told[name] & told[other]
-                shared = [one for one in own if one in both]
-                here, there = (torch.from_numpy(of.ids(shared)).to(moved.device) for of in (own, theirs))
-                node.site.tables.table(axis).index_add_(0, there, moved[here], alpha=part)
-
     def _places(self, name: str, device: torch.device) -> dict[Axis, Tensor]:
         """Where the rows of the new graph are in the old tables."""
         old, new = self.erasure.before[name], self.after[name]
@@ -174,27 +149,3 @@ def _chosen(tables: Tables, places: Mapping[Axis, Tensor]) -> Tables:
     if tables.second is not None:
         own.second = _chosen(tables.second, places)
     return own
-
-
-def _owners(sources: Sources, experiment: Experiment) -> dict[str, dict[Axis, np.ndarray[Any, Any]]]:
-    """How many sites send each row, by site; 1: nobody else."""
-    members = experiment.method.members(sources.federation)
-    names = {
-        site: {
-            Axis.ENTITY: list(sources.federation[site].entities),
-            Axis.RELATION: list(sources.federation[site].relations),
-        }
-        for site in members
-    }
-    sent = {axis: Counter[str]() for axis in Axis}
-    for site, member in members.items():
-        withheld = sources.identity(experiment, member).withheld
-        for axis, own in names[site].items():
-            hidden = set(withheld.get(axis, ()))
-            sent[axis].update(name for i, name in enumerate(own) if i not in hidden)
-    return {
-        site: {
-            axis: np.array([max(1, sent[axis][name]) for name in own], np.int64) for axis, own in of.items()
-        }
-        for site, of in names.items()
-    }
