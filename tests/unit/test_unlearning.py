@@ -19,6 +19,7 @@ from fedkge.graphs.graph import Axis, Graph, Names
 from fedkge.methods.unlearn import Unlearn
 from fedkge.models import MODELS, Tables
 from fedkge.nodes.ledgers import run_entries
+from fedkge.reports.erasure import sentence
 from fedkge.runs.derived import derived
 from fedkge.runs.experiment import Experiment, Marks
 from fedkge.runs.folder import RunFolder
@@ -113,6 +114,7 @@ def test_requests_follow_one_another_and_are_reported_together(raw: Holdings, tm
         found = account(done, KEY, audited=number == 2)
         held = Holdings.open(done.folder.path)
     assert len(found["requests"]) == 3
+    assert "It is request 3; all together 3 triples are gone" in sentence(found)
     assert found["requests"][0]["rounds"] == 1
     assert original(held).rounds == raw.experiment.rounds  # what exact would train again
     graph = held.sources.named["a"]

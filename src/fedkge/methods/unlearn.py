@@ -26,6 +26,7 @@ from fedkge.training.levels import Values, above, levels, ranked
 
 Above: TypeAlias = Mapping[Side, Mask]  #: which triples rank better than their level
 BySite: TypeAlias = Mapping[str, Sequence[Mapping[Side, Values]]]  #: ranks, or levels, by site and table
+FEW = 0.01  #: part of a site's questions that may stay above the level
 EVERY = 2  #: epochs between two looks at who has reached the level
 
 
@@ -128,7 +129,7 @@ class Forgetting:
             ranks = self._ranked()
             level = self._levels(ranks)
             taken, left = 0, _above(ranks, level)
-            while taken < passes and any(map(_count, left.values())):
+            while taken < passes and not all(map(_enough, left.values())):
                 some = min(EVERY, passes - taken)
                 self.steps.activate(_joined(list(left.values())))
                 self.steps.run(first + taken, some)
@@ -246,6 +247,11 @@ def _joined(left: Sequence[Sequence[Above]]) -> list[Above]:
     return [
         {side: np.concatenate([of[side] for of in own]) for side in Side} for own in zip(*left, strict=True)
     ]
+
+
+def _enough(above: Sequence[Above]) -> bool:
+    """Whether so few triples of a site are better than their level that it is left at that."""
+    return _count(above) <= FEW * sum(len(mask) for own in above for mask in own.values())
 
 
 def _count(above: Sequence[Above]) -> int:

@@ -38,10 +38,13 @@ def sentence(found: Mapping[str, Any]) -> str:
     last = found["requests"][-1]
     if not last["sites"] and not last["withdrawn"]:
         return "Nothing was asked to be forgotten: the tables are those of before, bit by bit."
-    asked = sum(sum(of["triples"].values()) for of in last["sites"].values())
+    asked = _triples(last)
     what = [f"{asked:,} triples at {', '.join(last['sites'])}"] if asked else []
     what += [f"site {site} as a whole" for site in last["withdrawn"]]
     said = f"{' and '.join(what)} were taken out in mode {last['mode']}, in {last['seconds']:.1f} s."
+    if len(every := found["requests"]) > 1:
+        total, took = sum(map(_triples, every)), sum(one["seconds"] for one in every)
+        said += f" It is request {len(every)}; all together {total:,} triples are gone, in {took:.1f} s."
     for site, of in ((found["audit"] or {}).get("withdrawn") or {}).items():
         if of["after"]["count"]:
             said += (
@@ -56,6 +59,10 @@ def sentence(found: Mapping[str, Any]) -> str:
             f"expected {of['expected']:.1%} by {of['by']}."
         )
     return said
+
+
+def _triples(request: Mapping[str, Any]) -> int:
+    return sum(sum(of["triples"].values()) for of in request["sites"].values())
 
 
 def _asked(requests: Sequence[Mapping[str, Any]]) -> str:
