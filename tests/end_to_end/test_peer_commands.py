@@ -55,7 +55,7 @@ def test_three_processes_end_with_the_tables_of_a_replay_in_one(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_a_peer_that_is_killed_in_a_conversation_costs_that_one_only(tmp_path: Path) -> None:
-    files = lay_out(tmp_path, small_federation(relations_in_common=True), rounds=16, passes=400)
+    files = lay_out(tmp_path, small_federation(relations_in_common=True), rounds=12, passes=120)
     running = {name: start(file) for name, file in files.items()}
     until = time.monotonic() + 100
     while not (begun := re.findall(r"begins conversation (\S+) with (\w+)", said(files["b"]))):

@@ -82,6 +82,16 @@ def test_a_certificate_of_somebody_else_is_an_error(files: dict[str, PeerFile]) 
     mixed = {**files["a"].peers, "b": files["a"].peers["c"]}
     with pytest.raises(ConfigError, match="its certificate is of 'c'"):
         Credentials.of(replace(files["a"], peers=mixed))
+    with pytest.raises(ConfigError, match="is of 'b'; expected 'a'"):
+        Credentials.of(replace(files["a"], certificate=files["b"].certificate))
+    with pytest.raises(ConfigError, match="is not the key of"):
+        Credentials.of(replace(files["a"], key=files["b"].key))
+
+
+@pytest.mark.parametrize("address", ["10.1.2.3", "10.1.2.3:x", "10.1.2.3:70000", ":"])
+def test_an_address_has_a_port(files: dict[str, PeerFile], address: str) -> None:
+    with pytest.raises(ConfigError, match="expected host and port"):
+        replace(files["a"], listen=address)
 
 
 def test_names_in_the_open_need_a_secret(files: dict[str, PeerFile]) -> None:

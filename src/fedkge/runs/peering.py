@@ -76,6 +76,11 @@ class PeerFile(Terms):
             )
         if self.name in self.peers or not self.peers:
             raise ConfigError("peers: expected at least one other peer, and not this one")
+        addresses = {f"peers.{name}.address": one.address for name, one in self.peers.items()}
+        for name, address in {"listen": self.listen, **addresses}.items():
+            port = address.rpartition(":")[2]
+            if ":" not in address or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+                raise ConfigError(f"{name}: {address!r}, expected host and port, as in '10.1.2.3:7101'")
         for name in ("timeout", "nap", "absence", "most"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name}: expected a number above 0, got {getattr(self, name)}")
@@ -83,8 +88,8 @@ class PeerFile(Terms):
     @classmethod
     def read(cls, path: Path) -> Self:
         """The file; paths in it are relative to where it is."""
+        options = read_toml(path)
         try:
-            options = read_toml(path)
             plugins = load_files(options.get("plugins", ()), path.parent)
             made = cls.parse(options | {"plugins": plugins})
         except ConfigError as error:

@@ -130,6 +130,15 @@ class Certificate:
         except ValueError:
             raise DataError(f"{path}: not a certificate; expected one made by `fedkge keys new`") from None
 
+    def fits(self, key: bytes) -> bool:
+        """Whether this is the certificate of a private key."""
+        c = crypto()
+        try:
+            own = c.serialization.load_pem_private_key(key, None).public_key()
+        except (ValueError, TypeError):
+            return False
+        return bool(c.x509.load_pem_x509_certificate(self.pem).public_key() == own)
+
 
 def fingerprint(der: bytes) -> str:
     """What people read to each other."""

@@ -59,7 +59,12 @@ class Credentials:
                 raise ConfigError(
                     f"peers.{name}: its certificate is of {certificate.name!r}; expected one of {name!r}"
                 )
-        return cls(key, Certificate.read(file.certificate), partners)
+        own = Certificate.read(file.certificate)
+        if own.name != file.name:
+            raise ConfigError(f"certificate: {file.certificate} is of {own.name!r}; expected {file.name!r}")
+        if not own.fits(key):
+            raise ConfigError(f"key: {file.key} is not the key of {file.certificate}")
+        return cls(key, own, partners)
 
     def sender(self, context: Any) -> str | None:
         """Who is on the other end: the peer whose certificate it showed, not what it says."""
