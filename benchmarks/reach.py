@@ -23,6 +23,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from fedkge.machine import SETTINGS, THREADS
+
 CONFIGURATION: dict[str, Any] = {
     "seed": 0,
     "data": {"name": "fb15k-237-C3"},
@@ -64,7 +66,9 @@ def trained(device: str, rounds: int, of: float | None) -> dict[str, Any]:
 
 
 def pykeens(turns: int = 5) -> dict[str, Any]:
-    """PyKEEN as its users run it: nothing of ours has set up its allocator or its threads."""
+    """PyKEEN as its users run it: without our settings of the allocator and of threads."""
+    for name in (*SETTINGS, *THREADS):
+        os.environ.pop(name, None)  # before torch is imported
     import train
     from fedkge.graphs.files import read_graph
 

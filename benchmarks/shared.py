@@ -16,11 +16,9 @@ import argparse
 import itertools
 import json
 import multiprocessing
-import statistics
 import tempfile
 import time
 import warnings
-from collections import defaultdict
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -31,8 +29,9 @@ from fedkge.runs.data import Sources, load
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.run import run
+from shared_table import CHUNKS, lines, table
 
-DATA, METHODS, SEEDS, CHUNKS = ("fb15k-237-C3", "fb15k-237-R10"), ("single", "fedep"), (0, 1, 2), (1, 128)
+DATA, METHODS, SEEDS = ("fb15k-237-C3", "fb15k-237-R10"), ("single", "fedep"), (0, 1, 2)
 MODELS: dict[str, dict[str, Any]] = {
     "transe": {"name": "transe", "dim": 128, "margin": 8.0},
     "rotate": {"name": "rotate", "dim": 128, "margin": 8.0},
@@ -83,34 +82,6 @@ def measure(of: dict[str, Any], device: str, rounds: int, until: float) -> dict[
     found = {name: summary["metrics"]["test"][name] for name in ("mrr", "hits@10")}
     rest = {"best_round": summary["best_round"], "seconds": summary["seconds"]}
     return {**of, "rounds": rounds, **found, **rest}
-
-
-def lines(out: Path) -> list[dict[str, Any]]:
-    """What has been measured; the last line of a run that was stopped may be cut off."""
-    text = out.read_text() if out.exists() else ""
-    return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
-
-
-def table(out: Path) -> str:
-    """Markdown: a row for each model, data and method."""
-    found: dict[tuple[str, ...], dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    for one in lines(out):
-        found[one["model"], one["data"], one["method"]][one["chunk"]][one["seed"]] = 100 * one["mrr"]
-    rows = [
-        "| model | data | method | own | shared by 128 | difference | two deviations | holds | seeds |",
-        "|---|---|---|---:|---:|---:|---:|---|---:|",
-    ]
-    for row, by_chunk in found.items():
-        seeds = sorted(by_chunk[1].keys() & by_chunk[128].keys())
-        if not seeds:
-            continue
-        own, shared = ([by_chunk[chunk][seed] for seed in seeds] for chunk in CHUNKS)
-        gap = statistics.mean(shared) - statistics.mean(own)
-        spread = max(statistics.stdev(own), statistics.stdev(shared)) if len(seeds) > 1 else float("nan")
-        holds = "yes" if gap >= -2 * spread else "no"
-        means = f"{statistics.mean(own):.2f} | {statistics.mean(shared):.2f} | {gap:+.2f} | {2 * spread:.2f}"
-        rows.append(f"| {' | '.join(row)} | {means} | {holds} | {len(seeds)} |")
-    return "\n".join(rows)
 
 
 def main() -> None:

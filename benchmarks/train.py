@@ -30,6 +30,7 @@ import torch
 
 from fedkge.graphs.files import read_graph
 from fedkge.graphs.graph import Graph
+from fedkge.machine import SETTINGS, THREADS
 from fedkge.models import MODELS, Tables
 from fedkge.randomness import name_keys
 from fedkge.training import Corpus, Trainer, Training
@@ -112,9 +113,11 @@ def own_peak() -> float:
 
 
 def apart(name: str, who: str) -> dict[str, float]:
-    """Triples per second and gigabytes of one in a process of its own."""
+    """Triples per second and gigabytes of one in a process of its own; PyKEEN's without our settings."""
     asked = [sys.executable, __file__, "--model", name, "--alone", who]
-    done = subprocess.run(asked, check=True, capture_output=True, text=True)
+    dropped = (*SETTINGS, *THREADS) if who == "pykeen" else ()
+    around = {name: value for name, value in os.environ.items() if name not in dropped}
+    done = subprocess.run(asked, check=True, capture_output=True, text=True, env=around)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
