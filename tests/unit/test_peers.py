@@ -23,6 +23,7 @@ from fedkge.methods.lending import lent
 from fedkge.nodes.journal import read_journal
 from fedkge.nodes.ledgers import run_entries
 from fedkge.nodes.peer import PeerNode
+from fedkge.privacy.peer_words import peer_words
 from fedkge.reports.load import load_runs
 from fedkge.reports.peers_section import peer_rows
 from fedkge.reports.privacy import spent
@@ -364,6 +365,18 @@ def test_a_run_has_accuracy_and_ranks_before_and_after(tmp_path: Path) -> None:
     assert "WX is a linear image of X" in words
     assert "Told without noise" in words
     assert "Votes have no noise" in words
+
+
+@pytest.mark.parametrize("translate", ["ppat", "procrustes", "random", "none"])
+def test_privacy_lists_what_crosses_and_nothing_else(tmp_path: Path, translate: str) -> None:
+    sent: list[Message] = []
+    run = meeting(tmp_path, tap=sent.append, method={"translate": translate, "apart": False})
+    run.play()
+    (said,) = (w for w in peer_words({"translate": translate}, [], {}) if w.startswith("What crosses"))
+    assert ("gradients" in said) == any("gradient" in message.body for message in sent)
+    own = {row.numpy().tobytes() for p in run.peers.values() for row in p.own.before.entities}  # type: ignore[union-attr]
+    told = {row.numpy().tobytes() for m in sent for row in m.body.get("rows", ())}
+    assert ("as they are" in said) == bool(own & told)
 
 
 def test_privacy_is_said_of_votes_and_rows(tmp_path: Path) -> None:

@@ -68,12 +68,13 @@ def _rows(method: Mapping[str, Any]) -> list[str]:
 
 
 def _crossing(method: Mapping[str, Any]) -> list[str]:
-    sent = [
-        "generated rows and the gradients by them, in batches",
-        "G(X), the translated rows of all that is aligned",
-    ]
-    if method.get("translate") == "none":
-        sent[1] = "the rows themselves, as they are"
+    translate = method.get("translate", "ppat")
+    sent = ["generated rows and the gradients by them, in batches"] if translate == "ppat" else []
+    sent.append(
+        "the rows themselves, as they are"
+        if translate == "none"
+        else "G(X), the translated rows of all that is aligned"
+    )
     if method.get("virtual"):
         whom = "neighbours that the partner does not have"
         if method.get("edges") == "all":
