@@ -111,9 +111,9 @@ def made(run: Path | str) -> dict[str, bytes]:
 
 
 def notes(stderr: str) -> str:
-    """What is said besides the line that every round has where standard error is no terminal."""
+    """What is said besides the line about alignment, and the line that every round has without a terminal."""
     lines = stderr.splitlines(keepends=True)
-    return "".join(line for line in lines if not re.search(r": round \d+/\d+  loss ", line))
+    return "".join(line for line in lines if not re.search(r": round \d+/\d+  loss |^alignment: ", line))
 
 
 def summary_of(run: Path | str) -> dict[str, Any]:

@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The file's tables; a file that is no TOML is an error with its line."""
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path}: expected a file, found a folder, pipe or device")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -209,7 +209,7 @@ def test_read_toml_refuses(tmp_path: Path, content: bytes, message: str) -> None
 def test_read_toml_of_nothing(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"run\.toml: no such file"):
         config.read_toml(tmp_path / "run.toml")
-    with pytest.raises(ConfigError, match="Is a directory"):
+    with pytest.raises(ConfigError, match="found a folder"):
         config.read_toml(tmp_path)
 
 

@@ -20,6 +20,7 @@ from fedkge.aggregation import AGGREGATIONS
 from fedkge.cli.main import app
 from fedkge.config import override, read_toml, to_toml
 from fedkge.graphs.datasets import load
+from fedkge.graphs.table import Table
 from fedkge.methods import METHODS
 from fedkge.models import MODELS
 from fedkge.nodes.terms import Participation
@@ -262,6 +263,12 @@ def test_experiment_options() -> None:
     own = [field for field in fields(Experiment) if field.type in ("int", "Path | None")]
     plain = {f"`{field.name}`": shown(field.default) for field in own}
     assert plain | {"`plugins`": "`()`"} == {name: found[name] for name in PLAIN}
+
+
+def test_options_of_tables() -> None:
+    documented = tables(ROOT / "docs" / "graphs.md", "data.table", "convert")
+    found = [name for cells in documented for name in re.findall(r"`(\w+)`", cells[0])]
+    assert found == [field.name for field in fields(Table)]
 
 
 def test_what_a_site_accepts() -> None:

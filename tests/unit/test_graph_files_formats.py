@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyoxigraph as ox
 import pytest
 from pyarrow import parquet
 
@@ -18,6 +19,7 @@ from fedkge.errors import DataError, DataWarning
 from fedkge.graphs import files
 from fedkge.graphs.files import from_pykeen, graph_from_names, read_federation, read_graph, to_pykeen
 from fedkge.graphs.graph import Graph, Split
+from fedkge.graphs.rdf import FORMATS
 
 TRAIN = [("x:a", "x:knows", "x:b"), ("x:c", "x:knows", "x:a"), ("x:b", "x:likes", "x:d")]
 VALID = [("x:a", "x:likes", "x:d")]
@@ -39,8 +41,11 @@ def encode(rows, suffix: str) -> bytes:
         columns = list(zip(*rows, strict=True))
         parquet.write_table(pa.table(dict(zip("abc", columns, strict=True))), sink)
         return sink.getvalue().to_pybytes()
-    if suffix in (".nt", ".ttl"):
+    if suffix in (".nt", ".ttl", ".nq", ".trig"):
         return "".join(f"<{h}> <{r}> <{t}> .\n" for h, r, t in rows).encode()
+    if suffix in FORMATS:
+        quads = [ox.Quad(*map(ox.NamedNode, row)) for row in rows]
+        return ox.serialize(quads, format=getattr(ox.RdfFormat, FORMATS[suffix]))
     return text(rows, "," if suffix == ".csv" else "\t")
 
 

@@ -82,8 +82,9 @@ def _rows(
                 )
             tables, known, _ = folder.load_site(own)
             if names is None:
-                listed = None if entities is None else read_names(entities)
-                names = chosen(folder.data()[own], relation, side, listed)
+                graph = folder.data()[own]
+                listed = None if entities is None else list(map(graph.entities.full, read_names(entities)))
+                names = chosen(graph, relation, side, listed)
             models[label].append(rows_of(names, known, tables.entities.numpy(), str(one)))
     return names or [], models
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedkge.cli.align import align
 from fedkge.cli.destination import destination
 from fedkge.cli.front import Group
 from fedkge.cli.output import command, show
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from fedkge.graphs.graph import Federation, Graph
 
 app = typer.Typer(cls=Group, help="Look at graphs, convert them, deal them out.", no_args_is_help=True)
+app.command()(align)
 
 
 class Format(StrEnum):
@@ -83,15 +85,38 @@ def convert(
     out: Target,
     form: As = Format.TSV,
     compress: Compress = False,
+    head: Annotated[str | None, typer.Option(help="The column with heads: its name, or position.")] = None,
+    relation: Annotated[str | None, typer.Option(help="The column with relations.")] = None,
+    tail: Annotated[str | None, typer.Option(help="The column with tails.")] = None,
+    mark: Annotated[str | None, typer.Option(help="The column that marks confidential triples.")] = None,
+    key: Annotated[str | None, typer.Option(help="Of a wide table: the column that names a row.")] = None,
+    columns: Annotated[list[str], typer.Option("--column", help="Of a wide table: use this column.")] = [],  # noqa: B006
+    node: Annotated[str | None, typer.Option(help="Of Neo4j: the property that names a node.")] = None,
+    separator: Annotated[str | None, typer.Option(help="The character between fields.")] = None,
+    header: Annotated[
+        bool | None, typer.Option("--header/--no-header", help="The first line names the columns.")
+    ] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Count bad rows, and go on.")] = False,
+    drop: Annotated[list[str], typer.Option(help="A relation to leave out; again for another.")] = [],  # noqa: B006
+    numbers: Annotated[str | None, typer.Option(help="Numbers and dates: keep, bin or skip.")] = None,
+    edges: Annotated[list[str], typer.Option(help="Of bins, as in age=18,40,65.")] = [],  # noqa: B006
+    prefixes: Annotated[list[str], typer.Option("--prefix", help="As in ex=https://care.example/.")] = [],  # noqa: B006
     strict: Strict = False,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Read any format, write TSV or N-Triples."""
+    """Read any format, write TSV or N-Triples. Options say how tables are read."""
     with command(), destination(out, overwrite) as fresh:
+        from fedkge.config import build
         from fedkge.graphs.datasets import obtain
+        from fedkge.graphs.table import Table
 
-        federation = obtain(source, strict=strict)
+        said = {"head": head, "relation": relation, "tail": tail, "mark": mark, "key": key}
+        places = {name: int(one) if one and one.isdigit() else one for name, one in said.items()}
+        listed = {"columns": columns, "drop": drop, "edges": edges, "prefixes": prefixes}
+        others = {"node": node, "separator": separator, "header": header, "numbers": numbers}
+        table = build(Table, {**places, **listed, **others, "skip_bad": skip_bad}, "")
+        federation = obtain(source, strict=strict, table=table)
         _write(federation, fresh, form, compress)
         show(_sizes(federation), as_json, str(out))
 

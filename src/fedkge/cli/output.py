@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 JSON_VERSION = 1  #: of what `--json` prints
+CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")  #: all control characters but the end of a line
 FOLDED = 24  #: characters from which a cell may be folded
 
 
@@ -37,7 +39,7 @@ def command(trust: Sequence[Path] = ()) -> Iterator[None]:
 
         def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
             if issubclass(category, DataWarning):
-                print(f"warning: {message}", file=sys.stderr)
+                print(f"warning: {visible(str(message))}", file=sys.stderr)
             else:
                 plain(message, category, *rest, **named)
 
@@ -47,7 +49,7 @@ def command(trust: Sequence[Path] = ()) -> Iterator[None]:
                 plugins.trust(trust)
             yield
         except FedkgeError as error:
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {visible(str(error))}", file=sys.stderr)
             raise typer.Exit(2) from None
         except BrokenPipeError:  # whoever read the output has enough of it
             raise typer.Exit(0) from None
@@ -140,7 +142,12 @@ def _cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    return f"{value:.4f}" if isinstance(value, float) else visible(str(value))
+
+
+def visible(text: str) -> str:
+    """The text with control characters written out: a name must not steer the terminal."""
+    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def check(where: str, value: str, allowed: Sequence[str]) -> None:

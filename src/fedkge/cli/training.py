@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +40,7 @@ def train(
     first, *others = experiments.values()
     if not done and all(replace(one, seed=first.seed) == first for one in others):  # of many, reports say it
         _say_what_is_exposed(first, data[next(iter(experiments))])
+    _say_what_is_aligned([data[folder] for folder in experiments if folder not in done])
     failures: dict[Path, str] = {}
     for number, (folder, experiment) in enumerate(experiments.items(), 1):
         if folder in done:
@@ -111,6 +112,16 @@ def _say_what_is_left(out: Path, runs: int, done: int, begun: int) -> None:
     elif runs > 1:
         rest = f"{begun - done} to go on with, {runs - begun} new"
         print(f"note: {out}: {done} of {runs} runs are done, {rest}", file=sys.stderr)
+
+
+def _say_what_is_aligned(sources: Sequence[Sources]) -> None:
+    """A line for each way in which the data of these runs is aligned."""
+    from fedkge.cli.output import visible
+    from fedkge.graphs.alignment import summary
+
+    told = {id(one): summary(one.unified) for one in sources if len(one.named) > 1}
+    for line in dict.fromkeys(told.values()):
+        print(visible(line), file=sys.stderr)
 
 
 def _say_what_is_exposed(experiment: Experiment, data: Sources) -> None:

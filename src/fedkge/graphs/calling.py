@@ -21,6 +21,7 @@ from fedkge.errors import DataWarning
 from fedkge.graphs.graph import Axis, Federation, Graph, Names
 from fedkge.graphs.links import Link
 from fedkge.graphs.normal import normal
+from fedkge.graphs.said import BLANK
 
 Thing: TypeAlias = tuple[str | None, str]  #: a site, or None: at all sites; a normal name
 OWN = "\t"  #: between a site and a name that only this site has: no name has a tab in it
@@ -92,12 +93,11 @@ def _axis(site: str, own: Names, names: bool, groups: Mapping[Thing, str]) -> Na
             DataWarning,
             stacklevel=4,
         )
-    return Names(
+    return own.like(
         [
             common if common is not None and holder[common] == name else f"{site}{OWN}{name}"
             for name, common in zip(own, wanted, strict=True)
-        ],
-        own.axis,
+        ]
     )
 
 
@@ -113,4 +113,6 @@ def _is_nearer(site: str, common: str, one: str, other: str) -> bool:
 def _wanted(site: str, name: str, names: bool, groups: Mapping[Thing, str]) -> str | None:
     """The common name of a normal name; None: only this site has it."""
     linked = groups.get((site, name), groups.get((None, name)))
-    return linked if linked is not None else name if names else None
+    if linked is not None:
+        return linked
+    return name if names and not name.startswith(BLANK) else None

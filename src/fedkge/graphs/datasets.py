@@ -16,6 +16,7 @@ from fedkge.graphs.catalogue import ATLAS, DATASETS, Dataset, Remote
 from fedkge.graphs.download import extract, fetch
 from fedkge.graphs.files import read_federation
 from fedkge.graphs.graph import Graph, Split
+from fedkge.graphs.table import PLAIN, Table
 
 
 def load(name: str, *, strict: bool = False) -> dict[str, Graph]:
@@ -24,11 +25,11 @@ def load(name: str, *, strict: bool = False) -> dict[str, Graph]:
     return read_federation(folder(dataset), strict=strict, drop_leaks=dataset.leaks)
 
 
-def obtain(source: str, *, strict: bool = False) -> dict[str, Graph]:
-    """The federation in a file or folder, or else the one of that name."""
+def obtain(source: str, *, strict: bool = False, table: Table = PLAIN) -> dict[str, Graph]:
+    """The federation in a file or folder, or else the one of that name; options are for files."""
     path = Path(source)
     if path.exists():
-        return read_federation(path, strict=strict)
+        return read_federation(path, strict=strict, table=table)
     if source.lower() in DATASETS:
         return load(source, strict=strict)
     known = [dataset.name for dataset in DATASETS.values()]

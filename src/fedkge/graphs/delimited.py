@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BufferedIOBase
@@ -10,13 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fedkge.errors import DataError
+from fedkge.errors import DataError, DataWarning
 from fedkge.graphs.indexing import NamedTriples, triples_by_name
 from fedkge.graphs.streams import opened
+from fedkge.graphs.table import PLAIN, ROLES, Layout, Table, layout
 
-HEADERS = (["head", "relation", "tail"], ["subject", "predicate", "object"])
-ROLES = ("head", "relation", "tail")
-MARK_HEADERS = ("confidential", "mark")  #: what a column of marks may be called, in any case
 MARKS = {"": False, "0": False, "1": True, "false": False, "true": True}  #: compared in lower case
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LONGEST_FIELD = 2**31 - 1  #: characters; the csv module's own limit of 131,072 is too low for some literals
@@ -35,11 +34,22 @@ TSV = Dialect("\t", "tab-separated", quoted=False)
 CSV = Dialect(",", "comma-separated", quoted=True)
 
 
-def read_plainly(path: Path, dialect: Dialect, marks: bool) -> NamedTriples:
-    """The triples of a file; `marks`: whether a fourth field may mark confidential ones."""
+def dialect_of(suffix: str, table: Table = PLAIN) -> Dialect:
+    """How a file of that suffix is written, unless options say otherwise."""
+    usual = CSV if suffix == ".csv" else TSV
+    if table.separator in (None, usual.separator):
+        return usual
+    return Dialect(str(table.separator), f"{table.separator!r}-separated", quoted=suffix == ".csv")
+
+
+def read_plainly(path: Path, dialect: Dialect, marks: bool, table: Table = PLAIN) -> NamedTriples:
+    """The triples of a file; `marks`: whether a column may mark confidential ones."""
+    bad = Bad(path, table.skip_bad)
     found = bytearray()
     with opened(path) as stream:
-        named = triples_by_name(str(path), _triples(path, stream, dialect, marks, found))
+        reader = _triples(path, stream, dialect, marks, table, bad, found)
+        named = triples_by_name(str(path), reader)
+    bad.tell()
     if not len(named.triples):
         raise DataError(f"{path}: expected triples, found none")
     if not found:
@@ -48,18 +58,22 @@ def read_plainly(path: Path, dialect: Dialect, marks: bool) -> NamedTriples:
     return NamedTriples(str(path), named.triples, named.entities, named.relations, confidential)
 
 
-def is_header(path: Path, fields: list[str]) -> bool:
-    """Whether the first line of a CSV file is a header, in any case; the same words in another order are an
-    error, since the columns would be read as something they are not."""
-    words = [field.lower() for field in fields]
-    marks = [word for word in words if word in MARK_HEADERS]
-    for names in HEADERS:
-        if words == names + marks[:1]:
-            return True
-        if sorted(words) == sorted(names + marks[:1]):
-            expected = ",".join(names + marks)
-            raise DataError(f"{path}:1: expected columns in the order {expected}, found {','.join(fields)}")
-    return False
+class Bad:
+    """Rows that are no triples: the first one is an error, or all are counted."""
+
+    def __init__(self, path: Path, skip: bool) -> None:
+        self.path, self.skip, self.count, self.first = path, skip, 0, ""
+
+    def row(self, line: int, what: str) -> None:
+        if not self.skip:
+            raise DataError(f"{self.path}:{line}: {what}")
+        self.first = self.first or f"the first is line {line}: {what}"
+        self.count += 1
+
+    def tell(self) -> None:
+        if self.count:
+            rows = "1 bad row" if self.count == 1 else f"{self.count:,} bad rows"
+            warnings.warn(f"{self.path}: {rows} skipped; {self.first}", DataWarning, stacklevel=4)
 
 
 def is_blank(name: str) -> bool:
@@ -103,40 +117,52 @@ def _lines(path: Path, stream: BufferedIOBase) -> Iterator[str]:
 
 
 def _triples(
-    path: Path, stream: BufferedIOBase, dialect: Dialect, marks: bool, found: bytearray
+    path: Path,
+    stream: BufferedIOBase,
+    dialect: Dialect,
+    marks: bool,
+    table: Table,
+    bad: Bad,
+    found: bytearray,
 ) -> Iterator[list[str]]:
     """The (head, relation, tail) of each line; their marks, if the file has them, are added to `found`."""
-    width = blank = 0
+    shape: Layout | None = None
+    blank = 0
     for line, fields in rows(path, stream, dialect):
-        if line == 1 and dialect.quoted and is_header(path, fields):
-            width = len(fields)
-            _check_width(path, 1, dialect, 4 if marks and width == 4 else 3, width, marks)
-            continue
         if not fields:
             blank = blank or line
             continue
         if blank:
-            raise DataError(f"{path}:{blank}: expected a triple, found a blank line")
-        width = width or (4 if marks and len(fields) == 4 else 3)
-        if len(fields) != width:
-            _check_width(path, line, dialect, width, len(fields), marks)
-        for role, name in zip(ROLES, fields, strict=False):
-            if is_blank(name):
-                found_instead = "a field of white space" if name else "an empty field"
-                raise DataError(f"{path}:{line}: expected the name of a {role}, found {found_instead}")
-        if width == 4:
-            mark = MARKS.get(fields[3].lower())
-            if mark is None:
-                expected = "0, 1, true, false or nothing as the mark of confidentiality"
-                raise DataError(f"{path}:{line}: expected {expected}, found {fields[3]!r}")
+            bad.row(blank, "expected a triple, found a blank line")
+            blank = 0
+        if shape is None:
+            shape = layout(path, fields, table, marks, dialect.called, usual=dialect.quoted and line == 1)
+            if shape.header:
+                continue
+        wrong, mark = _wrong(fields, shape, dialect, marks)
+        if wrong:
+            bad.row(line, wrong)
+            continue
+        if shape.mark is not None:
             found.append(mark)
-        yield fields[:3]
+        yield [fields[place] for place in shape.places]
 
 
-def _check_width(path: Path, line: int, dialect: Dialect, expected: int, found: int, marks: bool) -> None:
-    if found == expected:
-        return
-    hint = f"; line 1 had {expected} fields" if line > 1 and {expected, found} == {3, 4} else ""
-    if found == 4 and not marks:
-        hint += "; marks of confidentiality belong in train"
-    raise DataError(f"{path}:{line}: expected {expected} {dialect.called} fields, found {found}{hint}")
+def _wrong(fields: list[str], shape: Layout, dialect: Dialect, marks: bool) -> tuple[str, bool]:
+    """What keeps a row from being a triple, and its mark."""
+    if len(fields) != shape.width:
+        hint = f"; line 1 had {shape.width} fields" if {len(fields), shape.width} == {3, 4} else ""
+        if len(fields) == 4 and not marks:
+            hint += "; marks of confidentiality belong in train"
+        return f"expected {shape.width} {dialect.called} fields, found {len(fields)}{hint}", False
+    for role, place in zip(ROLES, shape.places, strict=True):
+        if is_blank(fields[place]):
+            found_instead = "a field of white space" if fields[place] else "an empty field"
+            return f"expected the name of a {role}, found {found_instead}", False
+    if shape.mark is None:
+        return "", False
+    mark = MARKS.get(fields[shape.mark].lower())
+    if mark is None:
+        expected = "0, 1, true, false or nothing as the mark of confidentiality"
+        return f"expected {expected}, found {fields[shape.mark]!r}", False
+    return "", mark

@@ -6,12 +6,14 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedkge.errors import DataError, suggest
+from fedkge.graphs.prefixes import expanded
 
 Ids: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -33,11 +35,20 @@ class Split(StrEnum):
 
 
 class Names(Sequence[str]):
-    """Distinct names in id order: `names[3]` is the name of id 3, `names.id("x")` the id of x."""
+    """Distinct names in id order: `names[3]` is the name of id 3, `names.id("x")` the id of x.
 
-    __slots__ = ("_ids", "_names", "axis")
+    `prefixes` say what short names stand for, as `ex` in `ex:alice`: these are understood too.
+    """
 
-    def __init__(self, names: Iterable[str], axis: Axis = Axis.ENTITY) -> None:
+    __slots__ = ("_ids", "_names", "axis", "prefixes")
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        axis: Axis = Axis.ENTITY,
+        prefixes: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.prefixes = prefixes
         self._names = names if isinstance(names, list) else list(names)
         self._ids: dict[str, int] | None = None
         self.axis = axis
@@ -56,7 +67,7 @@ class Names(Sequence[str]):
         return iter(self._names)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._index()
+        return isinstance(name, str) and self.full(name) in self._index()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Names) and self._names == other._names
@@ -65,10 +76,20 @@ class Names(Sequence[str]):
 
     def id(self, name: str) -> int:
         """The id of `name`; an unknown name is an error that suggests a near one."""
-        found = self._index().get(name)
+        found = self._index().get(self.full(name))
         if found is None:
             raise DataError(f"no {self.axis} is named {name!r}{suggest(name, self._names)}")
         return found
+
+    def full(self, name: str) -> str:
+        """The name that a short one stands for; any other name stays as it is."""
+        index = self._index()
+        long = name if name in index else expanded(name, self.prefixes)
+        return long if long in index else name
+
+    def like(self, names: Iterable[str]) -> Names:
+        """Other names of the same kind."""
+        return Names(names, self.axis, self.prefixes)
 
     def ids(self, names: Iterable[str]) -> Ids:
         return np.fromiter((self.id(name) for name in names), np.int64)

@@ -94,22 +94,24 @@ class Linking:
         if not by_name:
             self._things = [(name, site) for name, owners in self._things for site in each(owners)]
         self._groups = Groups([sites for _, sites in self._things])
+        self.fates: list[tuple[Link, Fate]] = []  #: what became of each link, in their order
         self.examples: list[str] = []  #: the first links left out, and what they would have joined
 
     def join(self) -> Counter[Fate]:
         """Take all links, in their order; how many came to what."""
         bit: dict[str | None, Sites] = {site: 1 << i for i, site in enumerate(self._sites)}
         bit[None] = -1  # all sites
-        fates: Counter[Fate] = Counter()
+        self.fates = []
         for link, left, right in self._links:
             here, there = self._owners[left] & bit[link.left_site], self._owners[right] & bit[link.right_site]
             if not here or not there:
-                fates["unmatched"] += 1
+                fate: Fate = "unmatched"
             elif here == there and here.bit_count() == 1:
-                fates["within_site"] += 1
+                fate = "within_site"
             else:
-                fates[self._take(link, self._pairs(left, here, right, there))] += 1
-        return fates
+                fate = self._take(link, self._pairs(left, here, right, there))
+            self.fates.append((link, fate))
+        return Counter(fate for _, fate in self.fates)
 
     def _thing(self, name: int, site: Sites) -> int:
         """The number of what a site has under a name: things are numbered by name, then by site."""

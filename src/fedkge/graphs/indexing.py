@@ -11,8 +11,9 @@ from __future__ import annotations
 import warnings
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -34,6 +35,7 @@ class NamedTriples:
     entities: list[str]  # in order of first appearance: the heads, then the tails
     relations: list[str]  # in order of first appearance
     confidential: Mask | None = None  # [n]
+    prefixes: Mapping[str, str] = field(default_factory=dict)  #: what short names in the file stand for
 
 
 def triples_by_name(source: str, rows: Iterable[Sequence[str]]) -> NamedTriples:
@@ -77,13 +79,18 @@ def graph_from_names(
 
 
 def graph_from_triples(
-    splits: Mapping[Split, NamedTriples], *, strict: bool = False, drop_leaks: bool = False
+    splits: Mapping[Split, NamedTriples],
+    *,
+    strict: bool = False,
+    drop_leaks: bool = False,
+    prefixes: Mapping[str, str] = MappingProxyType({}),
 ) -> Graph:
     """Join the splits into one graph.
 
     Duplicates within a split are dropped with a warning, keeping the first; if any copy is confidential,
     the one that stays is. Names that train never saw are a warning, or an error if `strict`. A triple
     that stands in two splits is an error, or (`drop_leaks`) left out of the later one with a warning.
+    `prefixes` are added to those of the files.
     """
     train = splits[Split.TRAIN]
     if not len(train.triples):
@@ -121,7 +128,9 @@ def graph_from_triples(
     kept = {split: _distinct(joined[split], keys[i], ordered[i]) for i, split in enumerate(joined)}
     none = np.empty((0, 3), np.int64)
     parts = [kept[split].triples if split in kept else none for split in Split]
-    names = Names(entities, Axis.ENTITY), Names(relations, Axis.RELATION)
+    declared = {prefix: iri for part in splits.values() for prefix, iri in part.prefixes.items()}
+    short = declared | dict(prefixes)
+    names = Names(entities, Axis.ENTITY, short), Names(relations, Axis.RELATION, short)
     return Graph(*names, parts[0], parts[1], parts[2], kept[Split.TRAIN].confidential)
 
 

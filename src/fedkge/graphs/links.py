@@ -12,11 +12,10 @@ import numpy as np
 from fedkge.errors import DataError, DataWarning
 from fedkge.graphs.delimited import CSV, TSV, Dialect, is_blank, rows
 from fedkge.graphs.graph import Axis
-from fedkge.graphs.rdf import read_rdf
+from fedkge.graphs.prefixes import OWL
+from fedkge.graphs.rdf import FORMATS, read_rdf
 from fedkge.graphs.streams import opened
 
-SUFFIXES = (".tsv", ".csv", ".nt", ".ttl")  #: each may be followed by .gz
-OWL = "http://www.w3.org/2002/07/owl#"
 SAME = {Axis.ENTITY: ("sameAs",), Axis.RELATION: ("equivalentProperty", "sameAs")}  #: which terms of OWL link
 
 
@@ -43,12 +42,10 @@ def read_links(path: Path, axis: Axis) -> list[Link]:
             links = list(_delimited(path, TSV))
         case ".csv":
             links = list(_delimited(path, CSV))
-        case ".nt":
-            return _rdf(path, axis, turtle=False)
-        case ".ttl":
-            return _rdf(path, axis, turtle=True)
+        case suffix if suffix in FORMATS:
+            return _rdf(path, axis)
         case suffix:
-            expected = f"a suffix of {' '.join(SUFFIXES)}, with or without .gz"
+            expected = f"a suffix of {' '.join(('.tsv', '.csv', *FORMATS))}, with or without .gz"
             raise DataError(f"{path}: expected {expected}, found {suffix!r}; rename the file by its format")
     if not links:
         raise DataError(f"{path}: expected links between names, found none")
@@ -66,22 +63,24 @@ def _delimited(path: Path, dialect: Dialect) -> Iterator[Link]:
                 raise DataError(f"{path}:{blank}: expected a link, found a blank line")
             if len(fields) != width:
                 width = _width(path, line, dialect, width, len(fields))
-            for name in fields:
+            for name in fields[:4]:
                 if is_blank(name):
                     found = "a field of white space" if name else "an empty field"
                     raise DataError(f"{path}:{line}: expected {_columns(width)}, found {found}")
-            left_site, left, right_site, right = fields if width == 4 else (None, fields[0], None, fields[1])
-            yield Link(left_site, left, right_site, right, f"{path}:{line}")
+            where = f"{path}:{line}"
+            sites = (None, None) if width == 2 else (fields[0], fields[2])
+            left, right = fields if width == 2 else (fields[1], fields[3])
+            yield Link(sites[0], left, sites[1], right, where)
 
 
 def _width(path: Path, line: int, dialect: Dialect, before: int, found: int) -> int:
     """The number of fields that every line has, which the first one decides (`before` is 0)."""
     if before:
         expected = f"{before} {dialect.called} fields as in line 1"
-    elif found in (2, 4):
+    elif found in (2, 4, 5):
         return found
     else:
-        expected = f"2 {dialect.called} fields ({_columns(2)}) or 4 ({_columns(4)})"
+        expected = f"2 {dialect.called} fields ({_columns(2)}), 4 ({_columns(4)}), or 5 with a remark"
     raise DataError(f"{path}:{line}: expected {expected}, found {found}")
 
 
@@ -89,10 +88,10 @@ def _columns(width: int) -> str:
     return "name, name" if width == 2 else "site, name, site, name"
 
 
-def _rdf(path: Path, axis: Axis, turtle: bool) -> list[Link]:
+def _rdf(path: Path, axis: Axis) -> list[Link]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # literals link nothing: passed over like the rest
-        named = read_rdf(path, turtle)
+        named = read_rdf(path)
     linking = [i for i, name in enumerate(named.relations) if name in {OWL + term for term in SAME[axis]}]
     said = named.triples[np.isin(named.triples[:, 1], linking)]
     if not len(said):

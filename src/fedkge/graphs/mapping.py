@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-import warnings
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -21,8 +21,11 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from fedkge.config import build, read_toml
-from fedkge.errors import ConfigError, DataError, DataWarning, MissingPackage, suggest
+from fedkge.errors import ConfigError, DataError, MissingPackage, suggest
 from fedkge.graphs.indexing import NamedTriples, triples_by_name
+from fedkge.graphs.rdf import tell_skipped
+from fedkge.graphs.streams import CONTROL
+from fedkge.graphs.values import is_value
 
 PYTHON = "FEDKGE_MORPH_KGC"  #: the environment variable with the Python that has morph-kgc
 SECONDS = 3600  #: after so many a mapping is given up
@@ -42,14 +45,17 @@ class Source:
     confidential: tuple[str, ...] = ()  #: predicates whose triples are confidential
 
 
-def read_mapping(path: Path) -> NamedTriples:
-    """The triples that a mapping makes, sorted; those of confidential predicates are marked."""
+def read_mapping(path: Path, values: bool = False) -> NamedTriples:
+    """The triples that a mapping makes, sorted; those of confidential predicates are marked.
+
+    `values`: numbers and dates are tails.
+    """
     try:
         options = build(Source, read_toml(path), "")
     except ConfigError as error:
         raise DataError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
     lines = _made(path, options)
-    named = triples_by_name(str(path), _rows(path, lines))
+    named = triples_by_name(str(path), _rows(path, lines, values))
     if not len(named.triples):
         raise DataError(f"{path}: expected a mapping that makes triples between IRIs, it made none")
     if not options.confidential:
@@ -71,6 +77,9 @@ def read_mapping(path: Path) -> NamedTriples:
 def _made(path: Path, options: Source) -> list[str]:
     """What morph-kgc writes, a triple per line; a set has no order, so that the lines are sorted."""
     home = path.parent.resolve()
+    for key, value in (("mapping", f"{home}/{options.mapping}"), ("database", options.database or "")):
+        if CONTROL.search(value):  # a line break would begin another setting of morph-kgc
+            raise DataError(f"{path}: {key}: expected a text without line breaks and tabs, found {value!r}")
     mapping = home / options.mapping
     if not mapping.is_file():
         raise DataError(f"{path}: mapping: {mapping}: no such file")
@@ -134,19 +143,21 @@ def _run(path: Path, command: list[str], files: Path) -> None:
         raise DataError(f"{path}: morph-kgc failed: {said[-1].strip() if said else 'it does not say why'}")
 
 
-def _rows(path: Path, lines: list[str]) -> Iterator[tuple[str, str, str]]:
-    skipped = 0
+def _rows(path: Path, lines: list[str], values: bool) -> Iterator[tuple[str, str, str]]:
+    skipped = Counter[bool]()
     for line in lines:
         found = LINE.fullmatch(line.strip())
         if found is None:
             raise DataError(f"{path}: morph-kgc wrote {line!r}, expected a triple of N-Triples")
         head, relation, tail = found.groups()
-        if tail.startswith('"'):
-            skipped += 1
+        value = tail.startswith('"') and is_value(tail[1:].split('"')[0])
+        if value and values:
+            yield _name(head), _name(relation), tail[1:].split('"')[0]
+        elif tail.startswith('"'):
+            skipped[value] += 1
         else:
             yield _name(head), _name(relation), _name(tail)
-    if skipped:
-        warnings.warn(f"{path}: {skipped:,} triples about literals skipped", DataWarning, stacklevel=5)
+    tell_skipped(str(path), sum(skipped.values()), skipped[True])
 
 
 def _name(term: str) -> str:

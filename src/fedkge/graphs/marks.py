@@ -15,8 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from fedkge.errors import ConfigError, DataError, DataWarning, suggest
-from fedkge.graphs.graph import Federation, Graph, Ids, Mask, Names
+from fedkge.graphs.graph import Axis, Federation, Graph, Ids, Mask, Names
+from fedkge.graphs.prefixes import full_names
 from fedkge.graphs.split import spare
+from fedkge.graphs.streams import check_regular
 from fedkge.graphs.subgraph import regrouped, renumbered
 from fedkge.randomness import generator
 
@@ -24,6 +26,7 @@ from fedkge.randomness import generator
 def read_names(path: Path) -> list[str]:
     """The names in a file with one per line; empty lines are skipped."""
     try:
+        check_regular(path)
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 at byte {error.start}") from None
@@ -37,7 +40,7 @@ def read_names(path: Path) -> list[str]:
 
 def mark_relations(federation: Federation, relations: Iterable[str]) -> dict[str, Graph]:
     """Every training triple of these relations is confidential, at every site that has them."""
-    wanted = list(dict.fromkeys(relations))
+    wanted = list(dict.fromkeys(full_names(federation, Axis.RELATION, relations)))
     if not wanted:
         raise DataError("no relation is named: nothing to mark")
     for name in wanted:
@@ -147,8 +150,8 @@ def _count(graph: Graph, share: float, site: str) -> int:
 
 def _codes(listed: Graph, graph: Graph) -> tuple[Ids, Ids]:
     """One number per triple of `listed` and of `graph.train`, -1 where `listed` lacks one of its names."""
-    entity = _translate(graph.entities, listed.entities)
-    relation = _translate(graph.relations, listed.relations)
+    entity = _translate(graph.entities, Names(map(graph.entities.full, listed.entities)))
+    relation = _translate(graph.relations, Names(map(graph.relations.full, listed.relations)))
     here = renumbered(graph.train, entity, relation)
     scale = np.array([listed.n_relations * listed.n_entities, listed.n_entities, 1])
     return listed.all() @ scale, np.where((here >= 0).all(axis=1), here @ scale, -1)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedkge.graphs.graph import Federation, Graph, Ids, Mask, Names
+from fedkge.graphs.said import blank_apart
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Overview:
 
 def overview(federation: Federation) -> Overview:
     """Count everything; needs one pass over the names and none over the triples."""
-    graphs = list(federation.values())
+    graphs = list(blank_apart(federation).values())
     entities = _membership([graph.entities for graph in graphs])
     relations = _membership([graph.relations for graph in graphs])
     owners = entities.sum(axis=0)

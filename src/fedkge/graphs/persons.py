@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedkge.errors import DataError, suggest
-from fedkge.graphs.graph import Federation, Graph, Ids, Mask, Names, Split
+from fedkge.graphs.graph import Axis, Federation, Graph, Ids, Mask, Split
+from fedkge.graphs.prefixes import expanded, full_names
 from fedkge.graphs.subgraph import renumbered
 
 NOBODY, SEVERAL = -1, -2  #: owners of triples about no person, and about two
@@ -31,7 +32,9 @@ def name_persons(
     triples of `relations`; these add up. What is named but found nowhere is an error, and so are persons
     that are all entities of a site, or that no site has.
     """
-    listed, said = dict.fromkeys(names), dict.fromkeys(relations)
+    listed = dict.fromkeys(full_names(federation, Axis.ENTITY, names))
+    said = dict.fromkeys(full_names(federation, Axis.RELATION, relations))
+    prefixes = [_full_prefix(federation, prefix) for prefix in prefixes]
     _check_found(federation, prefixes, listed, said)
     found = {}
     for site, graph in federation.items():
@@ -45,6 +48,14 @@ def name_persons(
     if not any(graph.persons is not None and graph.persons.any() for graph in found.values()):
         raise DataError("persons: no entity of any site is a person; name some")
     return found
+
+
+def _full_prefix(federation: Federation, prefix: str) -> str:
+    """The beginning of names as the sites have them, of one that may be written short (`ex:patient/`)."""
+    known = [graph.entities for graph in federation.values()]
+    if any(name.startswith(prefix) for names in known for name in names):
+        return prefix
+    return next((long for names in known if (long := expanded(prefix, names.prefixes)) != prefix), prefix)
 
 
 def _persons(graph: Graph, prefixes: Sequence[str], names: Iterable[str], relations: Iterable[str]) -> Mask:
@@ -125,7 +136,7 @@ def without_persons(graph: Graph) -> Graph:
     if marks is not None:
         marks = marks[belongs(graph, graph.train) == NOBODY]
     names = [name for name, hidden in zip(graph.entities, graph.persons, strict=True) if not hidden]
-    return Graph(Names(names, graph.entities.axis), graph.relations, train, valid, test, marks)
+    return Graph(graph.entities.like(names), graph.relations, train, valid, test, marks)
 
 
 @dataclass(frozen=True, eq=False)

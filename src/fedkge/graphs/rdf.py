@@ -1,4 +1,4 @@
-"""N-Triples and Turtle through pyoxigraph: an IRI is a name without its brackets, a literal is no entity.
+"""RDF, through pyoxigraph: an IRI is a name without its brackets, a literal is no entity.
 
 A name that is no IRI is written as `urn:fedkge:` and the name, percent-encoded, and read back as it was.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, cast
 from urllib.parse import quote, unquote
@@ -17,32 +19,50 @@ from fedkge.errors import DataError, DataWarning, MissingPackage
 from fedkge.graphs.delimited import is_blank
 from fedkge.graphs.indexing import NamedTriples, triples_by_name
 from fedkge.graphs.streams import opened
+from fedkge.graphs.values import is_value
 
+FORMATS = {
+    ".nt": "N_TRIPLES",
+    ".nq": "N_QUADS",
+    ".ttl": "TURTLE",
+    ".trig": "TRIG",
+    ".rdf": "RDF_XML",
+    ".jsonld": "JSON_LD",
+}  #: pyoxigraph's names of formats, by suffix
 OURS = "urn:fedkge:"
 BLANK = re.compile(r"_:[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_-])?")
 RANDOM = re.compile(r"[0-9a-f]{24,32}")  # 128 random bits in hexadecimal, without leading zeros
 
 
-def read_rdf(path: Path, turtle: bool) -> NamedTriples:
-    """The triples between IRIs and blank nodes; those about literals are skipped with a warning.
+def read_rdf(path: Path, values: bool = False) -> NamedTriples:
+    """The triples between IRIs and blank nodes, in all named graphs; literals are skipped.
 
-    A blank node keeps its label, in all files of a graph; one without a label is counted within its file.
+    `values`: numbers and dates are tails, as they are written. A blank node keeps its label, in all files of
+    a graph; one without a label is counted within its file.
     """
     try:
         import pyoxigraph as ox
     except ImportError:
         raise MissingPackage("pyoxigraph", f"{path}: reading RDF", "graphs") from None
-    anonymous = _Anonymous(path.name.split(".")[0]) if turtle else None
-    skipped = 0
+    form = getattr(ox.RdfFormat, FORMATS[Path(path.name.removesuffix(".gz")).suffix])
+    labelled = form in (ox.RdfFormat.N_TRIPLES, ox.RdfFormat.N_QUADS)
+    anonymous = None if labelled else _Anonymous(path.name.split(".")[0])
+    skipped = Counter[bool]()  # whether it was a number or a date
+    prefixes: dict[str, str] = {}
 
     def rows(parser: ox.QuadParser) -> Iterator[tuple[str, str, str]]:
-        nonlocal skipped
         for quad in parser:
             head, tail = quad.subject, quad.object
+            if not prefixes:
+                prefixes.update(parser.prefixes)
             if isinstance(head, Node) and isinstance(tail, Node):
                 yield name(head), name(quad.predicate), name(tail)
+                continue
+            value = isinstance(head, Node) and isinstance(tail, ox.Literal) and is_value(tail.value)
+            if value and values:
+                yield name(head), name(quad.predicate), tail.value
             else:
-                skipped += 1
+                skipped[value] += 1
 
     def name(node: ox.NamedNode | ox.BlankNode) -> str:
         value = node.value
@@ -53,15 +73,30 @@ def read_rdf(path: Path, turtle: bool) -> NamedTriples:
     Node = (ox.NamedNode, ox.BlankNode)
     with opened(path) as stream:
         try:
-            form = ox.RdfFormat.TURTLE if turtle else ox.RdfFormat.N_TRIPLES
             named = triples_by_name(str(path), rows(ox.parse(cast(IO[bytes], stream), format=form)))
         except SyntaxError as error:
-            raise DataError(f"{path}:{error.lineno}: {error.msg}") from None
-    if skipped:
-        warnings.warn(f"{path}: {skipped:,} triples about literals skipped", DataWarning, stacklevel=4)
+            line = "" if error.lineno is None else f":{error.lineno}"
+            raise DataError(f"{path}{line}: {error.msg}{_advice(error.msg)}") from None
+    tell_skipped(str(path), sum(skipped.values()), skipped[True])
     if not len(named.triples):
         raise DataError(f"{path}: expected triples between IRIs, found none")
-    return named
+    return replace(named, prefixes=prefixes)
+
+
+def tell_skipped(source: str, literals: int, values: int) -> None:
+    """Warn of triples about literals that are left out, `values` of them about numbers or dates."""
+    if not literals:
+        return
+    most = ""
+    if values:
+        most = f", {values:,} of them about numbers or dates (data.table.numbers = 'bin' uses them)"
+    warnings.warn(f"{source}: {literals:,} triples about literals skipped{most}", DataWarning, stacklevel=5)
+
+
+def _advice(message: str) -> str:
+    if "LoadDocumentCallback" in message:
+        return "; nothing is fetched from the network: write the context into the file"
+    return "; write whole IRIs, or a base into the file" if "No scheme" in message else ""
 
 
 class _Anonymous(dict[str, str]):

@@ -6,11 +6,13 @@ graph made here has the ids that it would have after being written to files and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from fedkge.graphs.graph import Graph, Ids, Mask, Names
+from fedkge.errors import DataError, suggest
+from fedkge.graphs.graph import Axis, Federation, Graph, Ids, Mask, Names
+from fedkge.graphs.prefixes import full_names
 
 
 def subgraph(graph: Graph, train: Ids | Mask, valid: Ids | Mask, test: Ids | Mask) -> Graph:
@@ -27,6 +29,28 @@ def regrouped(graph: Graph, train: Ids, valid: Ids, test: Ids, confidential: Mas
     train, valid, test = (renumbered(part, entity, relation) for part in parts)
     persons = _moved(graph.persons, entity, len(entities))
     return Graph(entities, relations, train, valid, test, confidential, persons)
+
+
+def without_relations(graph: Graph, names: Collection[str]) -> Graph:
+    """The same graph without the triples of these relations; itself if it has none of them."""
+    gone = [i for i, name in enumerate(graph.relations) if name in names]
+    if not gone:
+        return graph
+    train, valid, test = (~np.isin(part[:, 1], gone) for part in graph.splits().values())
+    return subgraph(graph, train, valid, test)
+
+
+def dropped(federation: Federation, relations: Sequence[str]) -> dict[str, Graph]:
+    """The same graphs without these relations, each of which some site must have."""
+    known = {name: "" for graph in federation.values() for name in graph.relations}
+    wanted = set(full_names(federation, Axis.RELATION, relations))
+    for name in wanted - known.keys():
+        raise DataError(f"data.table.drop: no relation is named {name!r}{suggest(name, known)}")
+    found = {site: without_relations(graph, wanted) for site, graph in federation.items()}
+    for site, graph in found.items():
+        if not len(graph.train):
+            raise DataError(f"data.table.drop: site {site!r} has no training triple left")
+    return found
 
 
 def merged(graph: Graph) -> Graph:
@@ -73,7 +97,7 @@ def _sorted(names: Names) -> tuple[Ids, Names]:
     order = sorted(range(len(names)), key=names.__getitem__)
     new = np.empty(len(names), np.int64)
     new[order] = np.arange(len(names))
-    return new, Names([names[i] for i in order], names.axis)
+    return new, names.like([names[i] for i in order])
 
 
 def _dense(names: Names, columns: Sequence[Ids]) -> tuple[Ids, Names]:
@@ -83,4 +107,4 @@ def _dense(names: Names, columns: Sequence[Ids]) -> tuple[Ids, Names]:
     used = used[np.argsort(first[used])]
     new = np.full(len(names), -1, np.int64)
     new[used] = np.arange(len(used))
-    return new, Names([names[i] for i in used.tolist()], names.axis)
+    return new, names.like([names[i] for i in used.tolist()])

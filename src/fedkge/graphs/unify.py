@@ -17,6 +17,7 @@ from fedkge.errors import DataError, DataWarning, suggest
 from fedkge.graphs.graph import Axis, Federation, Names
 from fedkge.graphs.grouping import Fate, Linking
 from fedkge.graphs.links import Link
+from fedkge.graphs.said import blank_apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +45,25 @@ def unify(
     federation: Federation,
     names: bool = True,
     links: Mapping[Axis, Sequence[Link]] = MappingProxyType({}),
+    said: Mapping[Axis, Sequence[Link]] = MappingProxyType({}),
 ) -> Unified:
     """The same graphs, ids and triples included, under names that say who is the same.
 
     `names`: whether equal names are the same thing to begin with; if not, links alone decide, and equal names
     can be joined by a link of a name with itself. A link without sites speaks of every pair of different
     sites of which one has the left name and the other the right one. Such pairs are taken by the names of
-    their sites, so that the result does not depend on the order of `federation`.
+    their sites, so that the result does not depend on the order of `federation`. Blank nodes of two sites are
+    never the same by name. `said`: further links, which graphs have in them; none of these need match.
 
     A group is called by its smallest name, in the order of code points. If `names`, all things of a name are
     in one group, so no other group is called by it. If not, every name is first prefixed by its site and a
     slash (one in the site's own name is escaped), so that no two things have the same name.
     """
-    if names and not any(links.values()):
+    federation = blank_apart(federation)
+    if names and not any(links.values()) and not any(said.values()):
         return Unified(federation, ())
     (entities, of_entities), (relations, of_relations) = (
-        _unify_axis(federation, axis, names, links.get(axis, ())) for axis in Axis
+        _unify_axis(federation, axis, names, links.get(axis, ()), said.get(axis, ())) for axis in Axis
     )
     renamed = {
         site: replace(graph, entities=entities[site], relations=relations[site])
@@ -78,16 +82,17 @@ def unify(
 
 
 def _unify_axis(
-    federation: Federation, axis: Axis, by_name: bool, links: Sequence[Link]
+    federation: Federation, axis: Axis, by_name: bool, given: Sequence[Link], said: Sequence[Link]
 ) -> tuple[dict[str, Names], LinkReport | None]:
     """Each site's names as all sites call them, and what became of the links if there are any."""
+    links = [*given, *said]
     own = {site: federation[site].names(axis) for site in sorted(federation)}
     if by_name and not links:
         return own, None
     _check_sites(list(own), links)
     linking = Linking(list(own), list(own.values()), by_name, links)
     fates = linking.join()
-    if links and not fates["used"] + fates["left_out"]:
+    if given and not said and not fates["used"] + fates["left_out"]:
         raise _nothing_matches(axis, own, links, fates)
     report = LinkReport(
         axis,
@@ -100,7 +105,7 @@ def _unify_axis(
     )
     prefixes = ["" if by_name else f"{site.replace('%', '%25').replace('/', '%2F')}/" for site in own]
     called = zip(own, linking.called(prefixes), strict=True)
-    return {site: Names(names, axis) for site, names in called}, report if links else None
+    return {site: own[site].like(names) for site, names in called}, report if links else None
 
 
 def _check_sites(sites: Sequence[str], links: Sequence[Link]) -> None:

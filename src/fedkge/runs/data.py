@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,9 @@ from fedkge.exchange.rows import HUB
 from fedkge.exports.files import check_names
 from fedkge.graphs.graph import Axis, Federation, Graph
 from fedkge.graphs.links import Link, read_links
+from fedkge.graphs.prefixes import full_names
+from fedkge.graphs.said import lifted
+from fedkge.graphs.streams import CONTROL
 from fedkge.graphs.unify import Unified, unify
 from fedkge.methods import Member
 from fedkge.nodes.identity import Identity
@@ -31,6 +37,7 @@ class Sources:
 
     named: Federation
     unified: Unified
+    said: Mapping[Axis, Sequence[Link]] = field(default_factory=dict)  #: links that the graphs have in them
 
     @property
     def federation(self) -> Federation:
@@ -40,9 +47,10 @@ class Sources:
     @classmethod
     def of(cls, experiment: Experiment, federation: Federation) -> Sources:
         """Of graphs at hand: persons named, and numbered as the experiment says, and checked."""
+        federation, said = lifted(federation)
         named = numbered(experiment, experiment.persons.of(federation, experiment.privacy.by_person))
         check_federation(named)
-        return cls(named, aligned(experiment.align, named))
+        return cls(named, aligned(experiment.align, named, said), said)
 
     def members(self, experiment: Experiment) -> dict[str, Member]:
         """Who trains on what."""
@@ -113,11 +121,11 @@ class Loader:
         )
         if known not in self._sources:
             if read not in self._read:
-                self._read[read] = _read(data, seed)
+                self._read[read] = read_data(data, seed)
             graphs = with_marks(marks, self._read[read], seed)
-            for site, graph in graphs.items():
-                _check_splits(site, graph)
             self._sources[known] = Sources.of(experiment, graphs)
+            for site, graph in self._sources[known].named.items():
+                _check_splits(site, graph)
         return self._sources[known]
 
 
@@ -126,17 +134,21 @@ def load(experiment: Experiment) -> Sources:
     return Loader().load(experiment)
 
 
-def _read(data: Data, seed: int) -> dict[str, Graph]:
+def read_data(data: Data, seed: int) -> dict[str, Graph]:
+    """The graphs as they are, split where the options say so."""
     from fedkge.graphs.datasets import load as known
     from fedkge.graphs.files import read_federation
     from fedkge.graphs.split import parse_ratio, split
     from fedkge.graphs.subgraph import merged
+    from fedkge.graphs.table import PLAIN
 
     if data.name is not None:
         federation = known(data.name, strict=data.strict)
     else:
         assert data.path is not None
-        federation = read_federation(data.path, strict=data.strict, drop_leaks=data.drop_leaks)
+        federation = read_federation(
+            data.path, strict=data.strict, drop_leaks=data.drop_leaks, table=data.table or PLAIN
+        )
     if data.ratio is None:
         return federation
     ratio, keep = parse_ratio(data.ratio), data.held_out == "unrestricted"
@@ -175,23 +187,43 @@ def numbered(experiment: Experiment, federation: Federation) -> Federation:
     }
 
 
-def aligned(align: Align, federation: Federation) -> Unified:
+def aligned(
+    align: Align, federation: Federation, said: Mapping[Axis, Sequence[Link]] = MappingProxyType({})
+) -> Unified:
     """The same graphs under names that say who is the same.
 
-    With a secret every site aligns by itself, and nobody can tell what became of which link.
+    With a secret every site aligns by itself, and nobody can tell what became of which link. What one graph
+    says (`said`) other sites then do not know, and it is left out with a warning.
     """
     from fedkge.graphs.calling import called_apart
 
-    links = links_of(align)
+    links = links_of(align, federation)
+    if said and (align.secret is not None or len(federation) == 1):
+        warnings.warn(
+            f"{sum(map(len, said.values())):,} links in the graphs (owl:sameAs) are left out: other sites do not "
+            "know them; give all sites the same file of links (align.entities)",
+            DataWarning,
+            stacklevel=2,
+        )
+        said = {}
     if align.secret is not None:
         return Unified(called_apart(federation, align.names, links), ())
-    return unify(federation, align.names, links)
+    return unify(federation, align.names, links, said)
 
 
-def links_of(align: Align) -> dict[Axis, list[Link]]:
+def _full(federation: Federation, axis: Axis, links: Sequence[Link]) -> list[Link]:
+    """The same links; short names are written out."""
+    left = full_names(federation, axis, [link.left for link in links])
+    right = full_names(federation, axis, [link.right for link in links])
+    return [replace(link, left=a, right=b) for link, a, b in zip(links, left, right, strict=True)]
+
+
+def links_of(align: Align, federation: Federation) -> dict[Axis, list[Link]]:
     """The links of the files that are given."""
     files = {Axis.ENTITY: align.entities, Axis.RELATION: align.relations}
-    return {axis: read_links(path, axis) for axis, path in files.items() if path is not None}
+    return {
+        axis: _full(federation, axis, read_links(path, axis)) for axis, path in files.items() if path is not None
+    }
 
 
 def listed(align: Align, named: Federation, site: str) -> set[int]:
@@ -200,7 +232,7 @@ def listed(align: Align, named: Federation, site: str) -> set[int]:
         return set()
     from fedkge.graphs.marks import read_names
 
-    hidden = set(read_names(align.withhold))
+    hidden = set(full_names(named, Axis.ENTITY, read_names(align.withhold)))
     unknown = sorted(hidden.difference(*(graph.entities for graph in named.values())))
     if unknown:
         raise ConfigError(
@@ -216,6 +248,8 @@ def secret_of(align: Align) -> bytes | None:
 
 def checked_secret(path: Path) -> bytes:
     """A secret that sites share."""
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"align.secret: {path}: expected a file, found a folder, pipe or device")
     try:
         secret = path.read_bytes()
     except OSError as error:
@@ -228,18 +262,31 @@ def checked_secret(path: Path) -> bytes:
 def check_federation(federation: Federation) -> None:
     """Names that folders and files can have, and a hub of its own name: said before hours of training."""
     for site, graph in federation.items():
-        if site == HUB:
-            raise ConfigError(f"a site is named {HUB!r}, as the hub is; rename its folder")
-        if not site or site in (".", "..") or Path(site).name != site:
+        if site.lower() == HUB:
+            raise ConfigError(f"a site is named {site!r}, as the hub is; rename its folder")
+        if not is_folder_name(site):
             raise ConfigError(f"a site is named {site!r}, which no folder can be; expected a plain name")
         for names in (graph.entities, graph.relations):
             check_names(names)
+            odd = next((name for name in names if CONTROL.search(name)), None)
+            if odd is not None:
+                raise ConfigError(
+                    f"site {site!r}: {names.axis} {odd[:80]!r} has a control character in its name; rename it"
+                )
             long = next((name for name in names if len(name) * 4 > LONGEST_ID < len(name.encode())), None)
             if long is not None:
                 raise ConfigError(
                     f"site {site!r}: a name of {len(long.encode()):,} bytes ({long[:40]!r}...), expected at "
                     f"most {LONGEST_ID:,}"
                 )
+
+
+def is_folder_name(name: str) -> bool:
+    """Whether a folder can have this name on any system, and no terminal is steered by it."""
+    plain = bool(name) and Path(name).name == name and not CONTROL.search(name) and len(name.encode()) <= 200
+    stem = name.split(".")[0].upper()
+    taken = stem in ("CON", "PRN", "AUX", "NUL") or bool(re.fullmatch(r"(COM|LPT)\d", stem))  # Windows' own
+    return plain and not taken and name[0] not in ".~" and name[-1] not in ". " and not set(name) & set('\\:*?"<>|')
 
 
 def _check_splits(site: str, graph: Graph) -> None:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from fedkge.errors import ConfigError
 from fedkge.graphs.graph import Federation
+from fedkge.graphs.table import Table
 from fedkge.nodes.accept import Accept
 from fedkge.nodes.terms import DEFAULTS, PARTS, Evaluate, Participation, Terms
 from fedkge.privacy import Privacy
@@ -41,12 +42,15 @@ class Data:
     )
     strict: bool = False  #: entities that training never saw are an error
     drop_leaks: bool = False  #: with `path`: a triple in two splits is left out of the later one, no error
+    table: Table | None = None  #: with `path`: how tables are read that are not three columns of names
 
     def __post_init__(self) -> None:
         if (self.name is None) == (self.path is None):
             raise ConfigError("name, path: expected one of the two")
         if self.held_out is not None and self.ratio is None:
             raise ConfigError("held_out: of no use without ratio")
+        if self.table is not None and self.path is None:
+            raise ConfigError("table: of no use without path")
 
     def __str__(self) -> str:
         return self.name or str(self.path)

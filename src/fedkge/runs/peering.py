@@ -18,6 +18,7 @@ from fedkge.errors import ConfigError
 from fedkge.exchange.announce import identify
 from fedkge.graphs.calling import called
 from fedkge.graphs.graph import Axis, Graph
+from fedkge.graphs.said import blank_apart, lifted
 from fedkge.methods import Member
 from fedkge.methods.base import Part
 from fedkge.methods.ends import Keys
@@ -127,7 +128,7 @@ def read_own_graph(path: Path) -> Graph:
     """The site's graph, which must have all three splits."""
     from fedkge.graphs.files import read_graph
 
-    graph = read_graph(path)
+    graph = lifted({"": read_graph(path)})[0][""]
     for split in ("train", "valid", "test"):
         if not len(graph.split(split)):
             raise ConfigError(f"graph: {path} has no {split} triples; split it with `fedkge data split`")
@@ -147,9 +148,10 @@ def peer_of(
     member = Member(
         trained_on(file, file.name, graph, partial(own_secret, file.folder)), {file.name: Part(graph)}
     )
-    secret, links = secret_of(file.align), links_of(file.align)
+    secret, links = secret_of(file.align), links_of(file.align, {file.name: graph})
     plain = secret is None and not links and file.align.names
-    common = graph if plain else called(file.name, graph, file.align.names, links)
+    own = blank_apart({file.name: graph})[file.name]
+    common = own if plain else called(file.name, graph, file.align.names, links)
     names = {Axis.ENTITY: common.entities, Axis.RELATION: common.relations}
     ids = {axis: identify(own, axis, secret) for axis, own in names.items()}
     setting = Setting(file.federation, file.folder if lasting else None, often=lasting, tell=tell)

@@ -16,8 +16,9 @@ import torch
 from fedkge.config import to_toml
 from fedkge.durable import PRIVATE
 from fedkge.errors import ConfigError
-from fedkge.graphs.graph import Federation
+from fedkge.graphs.graph import Axis, Federation
 from fedkge.graphs.marks import read_names
+from fedkge.graphs.prefixes import full_names
 from fedkge.graphs.writing import write_federation
 from fedkge.methods.unlearn import Unlearn
 from fedkge.nodes.ledgers import LEDGER
@@ -118,6 +119,11 @@ def planned(old: Holdings, erasure: Erasure, how: Unlearn, data: Path) -> Experi
             base.align, withhold=None if withhold is None else data.with_name(f"{data.name}-withheld.txt")
         ),
     )
+    if old.sources.said:
+        raise ConfigError(
+            "data: the graphs have links in them (owl:sameAs), which the graphs that are left would lack; "
+            "expected a run whose links are in a file (align.entities)"
+        )
     if how.mode == "exact":
         if base.start is not None:
             raise ConfigError(
@@ -172,7 +178,8 @@ def _write_withheld(old: Experiment, new: Experiment, retained: Federation) -> N
     if old.align.withhold is None or new.align.withhold is None:
         return
     there = {name for graph in retained.values() for name in graph.entities}
-    names = [name for name in read_names(old.align.withhold) if name in there]
+    listed = full_names(retained, Axis.ENTITY, read_names(old.align.withhold))
+    names = [name for name in listed if name in there]
     write_whole(new.align.withhold, "\n".join(names).encode())
 
 
