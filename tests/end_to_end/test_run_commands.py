@@ -63,7 +63,8 @@ def test_run(done: subprocess.CompletedProcess[str]) -> None:
 
 
 def test_output_that_is_no_terminal_has_no_progress_bar(done: subprocess.CompletedProcess[str]) -> None:
-    *rounds, rising = done.stderr.splitlines(keepends=True)
+    aligned, *rounds, rising = done.stderr.splitlines(keepends=True)
+    assert aligned.startswith("alignment: 20 of 20 entities")
     assert rising == notes(done.stderr) == RISING
     assert [line.split("  ")[0] for line in rounds] == [f"tiny: round {n}/6" for n in range(1, 7)]
     for text in (done.stdout, done.stderr):

@@ -68,7 +68,7 @@ def test_csv_is_quoted(tmp_path: Path) -> None:
         (
             "same.tsv",
             "a\tb\tc\n",
-            r"tsv:1: expected 2 tab-separated fields .name, name., 4 .site, name, site, name., or 5 .*, found 3",
+            r"tsv:1: expected 2 tab-separated fields .name, name., 4 .site, name, .*, or 5 .*, found 3",
         ),
         ("same.tsv", "a b\n", r"tsv:1: expected 2 tab-separated .*, found 1$"),
         (

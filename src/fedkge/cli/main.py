@@ -17,6 +17,7 @@ from fedkge.cli.peer import peer
 from fedkge.cli.privacy import privacy
 from fedkge.cli.report import report
 from fedkge.cli.run import compare, run, sweep
+from fedkge.cli.track import track
 from fedkge.cli.unlearn import unlearn, yardsticks
 from fedkge.cli.watch import watch
 from fedkge.machine import prepare
@@ -43,6 +44,7 @@ for body in (
     site,
     peer,
     watch,
+    track,
     report,
     privacy,
     account,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedkge.cli.arguments import Reference
-from fedkge.cli.output import command, print_json, show
+from fedkge.cli.output import check, command, print_json, show
 
 if TYPE_CHECKING:
     from fedkge.reports.details import Row
@@ -26,13 +26,17 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The page to write; report.html in the run's folder, or here when runs are compared."
+            help="The page to write; report.html in the run's folder, or here when runs are compared. "
+            "With another format a folder, report-FORMAT if unset."
         ),
     ] = None,
     reference: Reference = None,
     tsne: Annotated[
         bool, typer.Option("--tsne", help="Draw entities in a plane too; takes seconds for each experiment.")
     ] = False,
+    form: Annotated[
+        str, typer.Option("--format", help="html, or a folder of files: csv, latex, markdown, svg.")
+    ] = "html",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Show what runs found, and write a page that works offline."""
@@ -41,7 +45,11 @@ def report(
         from fedkge.reports.html import write_report
         from fedkge.reports.load import load_runs
 
+        check("--format", form, ("html", "csv", "latex", "markdown", "svg"))
         loaded = load_runs(runs)
+        if form != "html":
+            _write_tables(loaded, out or Path(f"report-{form}"), form, reference, tsne, as_json)
+            return
         page = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
         if page.is_dir():
             page /= "report.html"
@@ -53,6 +61,18 @@ def report(
         else:
             _show(loaded, reference)
             print(f"report: {page}")
+
+
+def _write_tables(
+    runs: Sequence[Run], folder: Path, form: str, reference: str | None, tsne: bool, as_json: bool
+) -> None:
+    from fedkge.reports.sheets import write_tables
+
+    made = write_tables(runs, folder, form, reference, tsne)
+    if as_json:
+        print_json({"files": [str(path) for path in made]})
+    else:
+        print("\n".join(map(str, made)))
 
 
 def _found(runs: Sequence[Run], reference: str | None) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -22,6 +24,30 @@ class Column:
     note: str = ""  #: explains the heading
     better: int = 0  #: 1: the highest is best; -1: the lowest; 0: neither
     words: bool = False  #: text rather than numbers
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table as data, for those who do not read HTML."""
+
+    caption: str
+    rows: Sequence[Row]
+    columns: Sequence[Column]
+    html: str
+
+
+RECORD: ContextVar[list[Sheet] | None] = ContextVar("RECORD", default=None)
+
+
+@contextmanager
+def recorded() -> Iterator[list[Sheet]]:
+    """Collect every table that is made in the block."""
+    sheets: list[Sheet] = []
+    token = RECORD.set(sheets)
+    try:
+        yield sheets
+    finally:
+        RECORD.reset(token)
 
 
 def words(value: Any) -> str:
@@ -157,11 +183,14 @@ def table(
             cells.append(f"<td{_words(column)}>{shown}</td>")
         kind = f' class="{" ".join(kinds)}"' if kinds else ""
         body.append(f"<tr{kind}>{''.join(cells)}</tr>")
-    return (
+    html = (
         f"<figure><figcaption>{escape(caption)}</figcaption>"
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div></figure>"
     )
+    if (record := RECORD.get()) is not None:
+        record.append(Sheet(caption, rows, columns, html))
+    return html
 
 
 def _words(column: Column) -> str:
