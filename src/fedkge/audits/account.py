@@ -36,7 +36,7 @@ def account(done: Unlearned, key: bytes, against: Path | None = None, audited: b
         "experiment": original(old).config(),
         "requests": [*_earlier(old.folder.path), _request(done, new, key)],
         "tables": tables(done.folder.path),
-        "derived": derived(old.folder.path),
+        "derived": derived(old.folder.path, done.folder.path, done.erasure.sites),
         "audit": _audit(done, new, retrained) if audited else None,
     }
     text = json_text(found, indent=1)

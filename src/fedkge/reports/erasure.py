@@ -72,7 +72,7 @@ def _asked(requests: Sequence[Mapping[str, Any]]) -> str:
             rows.append(
                 {
                     "number": number,
-                    "when": request["when"],
+                    "when": request["when"][:16].replace("T", " "),
                     "mode": request["mode"],
                     "site": site,
                     "triples": sum(of["triples"].values()) if of else 0,
@@ -93,7 +93,7 @@ def _asked(requests: Sequence[Mapping[str, Any]]) -> str:
         Column("triples", "triples", count, "Of train, valid and test."),
         Column("entities", "entities lost", count, "Their last triple is gone: so are row and name."),
         Column("relations", "relations lost", count),
-        Column("withdrawn", "withdrawn", words, words=True),
+        *[Column("withdrawn", "withdrawn", words, words=True)] * any(one["withdrawn"] for one in requests),
         Column("rounds", "rounds", count),
         Column("seconds", "time", seconds),
         Column("bytes", "sent", size),

@@ -81,7 +81,7 @@ thead th[title] { text-decoration: underline dotted; text-underline-offset: 3px;
 tbody th { text-align: left; font-weight: 550; }
 .long { display: inline-block; min-width: 22ch; white-space: normal; overflow-wrap: anywhere; }
 th:first-child, .words { text-align: left; }
-td.words { white-space: normal; overflow-wrap: anywhere; }
+td.words { white-space: normal; overflow-wrap: break-word; }
 tbody tr:last-child > * { border-bottom: 0; }
 .total > * { border-top: 2px solid var(--line); font-weight: 600; }
 .std { color: var(--soft); font-size: .92em; }

@@ -126,8 +126,13 @@ class Erasure:
                 )
 
     @property
+    def sites(self) -> set[str]:
+        """Those that forget something, or leave."""
+        return {*self.chosen, *self.withdrawn}
+
+    @property
     def empty(self) -> bool:
-        return not self.chosen and not self.withdrawn
+        return not self.sites
 
     @property
     def retained(self) -> dict[str, Graph]:
