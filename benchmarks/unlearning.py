@@ -49,7 +49,8 @@ class Bench:
         }
         self.held: dict[str, Any] = {}  # the tables of runs that were compared so far
         self.found: dict[str, Any] = {"config": options.config.name, "set": options.set}
-        self.note("raw", {"seconds": self.raw.summary["seconds"], "rounds": self.raw.summary["rounds"]})
+        took = {"seconds": self.raw.summary["seconds"], "rounds": self.raw.summary["rounds"]}
+        self.note("raw", took | {"round": _round(self.raw.folder.journal.path)})
 
     def _raw(self, config: Mapping[str, Any], changes: Sequence[str]) -> Holdings:
         experiment = Experiment.parse(override(dict(config), changes))
@@ -125,6 +126,13 @@ class Bench:
                 "known": withdrawn(self.raw, one, site, self.device),
             }
             self.note("left-raw" if done is None else name, found)
+
+
+def _round(journal: Path) -> float | None:
+    """Mean seconds of a round with its share of validation; the first two, which compile, are left out."""
+    events = [json.loads(line) for line in journal.read_text().splitlines()]
+    ends = [event["time"] for event in events if event["event"] == "traffic" and event["round"] > 1]
+    return (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else None
 
 
 def _varied(given: str) -> tuple[str, Unlearn]:
