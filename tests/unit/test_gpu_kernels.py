@@ -421,9 +421,7 @@ def test_order_keys_are_the_references_bit_by_bit(clock: tuple[int, int]) -> Non
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    ("b", "k", "held"), [(1, 1, 64), (9, 2, 64), (12, 21, 4), (20, 70, 64), (6, 300, 32)]
-)
+@pytest.mark.parametrize(("b", "k", "held"), [(1, 1, 64), (9, 2, 64), (12, 21, 4), (20, 70, 64), (3, 90, 16)])
 def test_bounds_of_norms(b: int, k: int, held: int, dtype: torch.dtype) -> None:
     rows, lengths = integers(7, b, k), normal(b, k, dtype=dtype).abs()
     order, starts = torch.randperm(b).to(DEVICE), torch.tensor([0, b // 2, b // 2, b]).to(DEVICE)

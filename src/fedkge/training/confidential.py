@@ -23,6 +23,7 @@ from fedkge.training.trainer import Batch, Trainer
 from fedkge.training.units import Drawn, Units
 
 KEY = 4  #: numbers that a key takes
+FIRST = 8  #: steps that are sampled before the first is taken, at most; then twice as many each time
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +148,11 @@ class Sheet:
             self._room = max(sizes)
             self._count = torch.arange(self._room + 1, device=device)
         numbers = np.zeros((len(steps), self._length), np.int64)
+        purposes = [("negatives",), *(("noise", name) for name in self.names)]
+        keys = secret.cipher_keys((step.number for step in steps), purposes)
+        numbers[:, 2 : self._starts] = keys.reshape(len(steps), -1)
         for row, step, size in zip(numbers, steps, sizes, strict=True):
-            self._write(row, secret, step, size)
+            self._write(row, step.drawn, size)
         found = torch.from_numpy(numbers)
         self._steps = found if device.type == "cpu" else found.pin_memory().to(device, non_blocking=True)
         if device.type != "cpu" and self._length > len(self._numbers):
@@ -161,12 +165,9 @@ class Sheet:
         else:
             self._numbers[: self._length].copy_(self._steps[place])
 
-    def _write(self, numbers: Ids, secret: Secret, step: Step, size: int) -> None:
-        drawn = step.drawn
+    def _write(self, numbers: Ids, drawn: Drawn, size: int) -> None:
         count, units = len(drawn.places), len(drawn.starts) - 1
-        purposes = [("negatives",), *(("noise", name) for name in self.names)]
-        keys = (word for purpose in purposes for word in secret.cipher_key(step.number, *purpose))
-        numbers[: self._starts] = count, units, *keys
+        numbers[:2] = count, units
         moved, placed = np.arange(count), drawn.places
         if self.chunks:
             moved = np.argsort(placed % self.chunks, kind="stable")
@@ -230,13 +231,13 @@ def poisson_batches(
     device: torch.device,
 ) -> Iterator[list[Step]]:
     """For each step a sample that each unit is in with probability `rate`, independently; some at a time."""
-    some = at_once(len(units), device)
-    for start in range(0, len(numbers), some):
-        own = numbers[start : start + some]
-        keys = np.stack([secret.cipher_key(number, "sample") for number in own])
+    most, start, some = at_once(len(units), device), 0, FIRST
+    while own := numbers[start : start + min(some, most)]:
+        keys = secret.cipher_keys(own, [("sample",)])[:, 0]
         chosen = samples(keys, len(units), cadence.rate, device)
         sides = _sides(trainer, epoch, range(start, start + len(own)))
         yield [Step(n, units.drawn(c), side) for n, c, side in zip(own, chosen, sides, strict=True)]
+        start, some = start + len(own), 2 * some
 
 
 def shuffled_batches(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,6 +36,11 @@ class Secret:
     def cipher_key(self, number: int, *purpose: str) -> Ids:
         """A 256-bit key of ChaCha20 for one purpose of one step, as int64 [4]."""
         return np.frombuffer(self._derived(32, number, purpose), "<i8").astype(np.int64)
+
+    def cipher_keys(self, numbers: Iterable[int], purposes: Sequence[tuple[str, ...]]) -> Ids:
+        """The keys of several steps and purposes, as int64 [steps, purposes, 4]."""
+        every = b"".join(self._derived(32, number, purpose) for number in numbers for purpose in purposes)
+        return np.frombuffer(every, "<i8").astype(np.int64).reshape(-1, len(purposes), 4)
 
     def generator(self, number: int, *purpose: str) -> np.random.Generator:
         """A numpy generator for one purpose of one step, by Philox under a 128-bit key."""

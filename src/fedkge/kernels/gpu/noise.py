@@ -72,9 +72,18 @@ def _rounded(x):
 
 
 @triton.jit
+def _over(x, step):
+    """x / step, rounded to the nearest: a division of float32 is not by itself."""
+    if x.dtype == tl.float32:
+        return tl.div_rn(x, step)
+    else:
+        return x / step
+
+
+@triton.jit
 def _add(sums, at, n, step, noise):
     mask = at < n
-    own = _rounded(tl.load(sums + at, mask=mask, other=0.0) / step)
+    own = _rounded(_over(tl.load(sums + at, mask=mask, other=0.0), step))
     tl.store(sums + at, (own + noise) * step, mask=mask)
 
 
