@@ -1,13 +1,16 @@
 """What privacy costs at triple and at person level: FB15k-237, half confidential, dealt to made-up persons.
 
-    FEDKGE_DATA=... python benchmarks/persons.py --out runs/persons --device cuda --lanes 8 [--search]
+    FEDKGE_DATA=... python benchmarks/persons.py --out runs/persons --device cuda --lanes 8
     python benchmarks/persons.py --out runs/persons
 
-The first trains every point with its seeds, one line of JSON per run; what is there is skipped. The second
-prints a table, and what the search on valid has spent. A person is a group of confidential triples, dealt
-out at random: FB15k-237 has no persons of its own whose triples are confidential. Noise is given, as an
-accountant has found it (`NOISE`). The part of all units that a step is on, and the number of steps, are the
-same for triples and for persons, and so is the noise.
+The first trains, what is there is skipped: first the settings that are looked at (`trials`), then every way
+with the best of its settings and several seeds; one file of JSON per run. The second prints tables.
+
+Settings are looked for on unrestricted triples alone, half of which stand for confidential ones: no
+confidential triple is read, and the search costs no ε. All ways have about as many trials. What is
+confidential is the same for all seeds. A person is a group of confidential triples, dealt out at random:
+FB15k-237 has no persons of its own whose triples are confidential. Noise is given, as an accountant has found
+it (`NOISE`); steps are on the same part of all units, whatever a unit is, so that the noise is the same.
 """
 
 from __future__ import annotations
@@ -43,88 +46,140 @@ from fedkge.training.confidential import unmarked
 from fedkge.training.private import PrivateTraining, Protection
 from fedkge.training.secret import Secret
 
-SHARE, DELTA, BATCH = 0.5, 1e-6, 65536
-#: epochs of confidential steps, part of the confidential in a step, ε -> noise multiplier (PLD, rounded up)
+SHARE, DELTA, PAPERS_DELTA = 0.5, 1e-6, 3.6749e-6
+#: confidential steps in all, part of the units in a step, ε -> noise multiplier (PLD, rounded up)
 NOISE = {
-    (60, 0.48, 10.0): 2.979,
-    (60, 0.48, 4.0): 6.413,
-    (60, 0.48, 2.0): 11.88,
-    (20, 0.48, 10.0): 1.84,
-    (10, 0.48, 10.0): 1.403,
-    (30, 1.0, 10.0): 2.967,
-    (15, 1.0, 10.0): 2.098,
+    (120, 0.48, 10.0): 2.969,
+    (120, 0.48, 4.0): 6.391,
+    (120, 0.48, 2.0): 11.84,
+    (40, 0.48, 10.0): 1.834,
+    (40, 0.48, 4.0): 3.811,
+    (40, 0.48, 2.0): 6.954,
+    (20, 0.48, 10.0): 1.399,
+    (20, 0.48, 4.0): 2.812,
+    (20, 0.48, 2.0): 5.037,
+    (30, 1.0, 10.0): 2.966,
+    (30, 1.0, 4.0): 6.541,
+    (30, 1.0, 2.0): 12.223,
+    (15, 1.0, 10.0): 2.097,
+    (15, 1.0, 4.0): 4.625,
+    (15, 1.0, 2.0): 8.643,
 }
+#: part of the confidential triples in a step of the paper's -> noise that its accountant calls ε of about 10
+PAPERS_NOISE = {0.0038: 0.66, 0.06: 1.34, 0.48: 3.24}
 
 
 @dataclass(frozen=True)
 class Point:
     """How one model is trained."""
 
-    name: str
-    mode: str  #: off, u-only or strict
+    way: str  #: what is compared: off, u-only, paper, triple-10, person8-10, ...
+    mode: str  #: off, u-only, strict or paper
     epsilon: float = 0.0
     each: int = 1  #: triples of a person; 1: the unit is a triple
     before: int = 0  #: epochs on unrestricted triples alone, first
     epochs: int = 60
+    dim: int = 100
+    rate: float = 1e-3  #: of plain steps
+    part: float = 0.48  #: of the units in a confidential step
     clip: float = 0.3
+    percentile: float = 20.0  #: the paper's clip
     lr: float = 1.5e-2  #: of confidential steps
-    whole: bool = False  #: every confidential step is on all confidential triples
-    seeds: int = 1
 
     @property
     def noise(self) -> float:
-        return NOISE[self.epochs, 1.0 if self.whole else 0.48, self.epsilon]
+        if self.mode == "paper":
+            return PAPERS_NOISE[self.part]
+        return NOISE[self.epochs * round(1 / self.part), self.part, self.epsilon]
+
+    @property
+    def settings(self) -> str:
+        """A name of its settings, for a file."""
+        return "-".join(f"{value:g}" for value in asdict(self).values() if not isinstance(value, str))
 
 
-POINTS = (
-    Point("u-only", "u-only", seeds=5),
-    Point("triple-10", "strict", 10.0, seeds=5),
-    Point("person8-10", "strict", 10.0, 8, clip=1.0, seeds=3),
-    Point("person32-10", "strict", 10.0, 32, clip=2.0, seeds=3),
-    Point("off", "off", seeds=2),
-    Point("triple-4", "strict", 4.0, lr=1e-2, seeds=2),
-    Point("triple-2", "strict", 2.0, lr=5e-3, seeds=2),
-    Point("person8-4", "strict", 4.0, 8, clip=1.0, lr=1e-2, seeds=2),
-    Point("person8-2", "strict", 2.0, 8, clip=1.0, lr=5e-3, seeds=2),
-)
-SEARCH = (
-    Point("search-before40", "strict", 10.0, before=40, epochs=20),
-    Point("search-before60", "strict", 10.0, before=60, epochs=20),
-    Point("search-before60-10", "strict", 10.0, before=60, epochs=10),
-    Point("search-whole30", "strict", 10.0, before=30, epochs=30, whole=True),
-    Point("search-whole15", "strict", 10.0, before=45, epochs=15, whole=True, lr=3e-2),
-    Point("search-before60-lr2", "strict", 10.0, before=60, epochs=20, lr=2.5e-2),
-    Point("search-u-only90", "u-only", epochs=90),
-)  #: one seed each, compared on valid
+def trials() -> list[Point]:
+    """The settings that are looked at, one seed each."""
+    alone, strict, paper = (
+        Point("u-only", "u-only"),
+        Point("triple-10", "strict", 10.0),
+        Point("paper", "paper"),
+    )
+    found = [  # the slowest first
+        replace(paper, part=part, rate=rate, percentile=percentile)
+        for part in PAPERS_NOISE
+        for rate, percentile in ((3e-4, 20.0), (1e-3, 20.0), (3e-3, 20.0), (1e-3, 50.0))
+    ]
+    found += [
+        replace(alone, rate=rate, epochs=epochs, dim=dim)
+        for rate in (5e-4, 1e-3, 2e-3)
+        for epochs, dim in ((60, 100), (120, 100), (60, 200), (120, 200))
+    ]
+    found += [replace(strict, lr=lr) for lr in (1e-2, 1.5e-2, 2e-2)]
+    found += [replace(strict, before=40, epochs=20, lr=lr) for lr in (1e-2, 2e-2, 3e-2)]
+    found += [replace(strict, before=60, epochs=10, lr=lr) for lr in (2e-2, 4e-2)]
+    found += [replace(strict, before=45, epochs=15, part=1.0, lr=lr) for lr in (1.5e-2, 3e-2)]
+    found += [replace(strict, epochs=30, before=30, part=1.0, lr=lr) for lr in (1.5e-2, 3e-2)]
+    found += [replace(strict, before=60, epochs=60, lr=lr) for lr in (1e-2, 1.5e-2)]
+    found += [replace(strict, before=before, dim=200) for before in (0, 60)]
+    return found
+
+
+def further(best: Point) -> list[Point]:
+    """What is looked at once the best settings of triples at ε = 10 are known."""
+    less = [
+        replace(best, way=f"triple-{epsilon:g}", epsilon=epsilon, lr=best.lr * part)
+        for epsilon in (4.0, 2.0)
+        for part in (1.0, 0.6, 0.3)
+    ]
+    persons = [replace(best, way="person8-10", each=8, clip=clip) for clip in (0.3, 1.0, 2.0)]
+    return [*less, *persons]
+
+
+def ways(chosen: dict[str, Point]) -> list[tuple[Point, int]]:
+    """What is compared, and with how many seeds."""
+    person = chosen["person8-10"]
+    less = [
+        replace(person, way=f"person8-{epsilon:g}", epsilon=epsilon, lr=chosen[f"triple-{epsilon:g}"].lr)
+        for epsilon in (4.0, 2.0)
+    ]
+    off = replace(chosen["u-only"], way="off", mode="off")
+    five = [chosen[way] for way in ("paper", "u-only", "triple-10", "triple-4", "triple-2") if way in chosen]
+    three = [person, *less, replace(person, way="person32-10", each=32, clip=2 * person.clip), off]
+    return [*((point, 5) for point in five), *((point, 3) for point in three)]
 
 
 # Training
 
 
-def graph_of(seed: int) -> Graph:
+def graph_of(searching: bool) -> Graph:
+    """FB15k-237, half of it confidential; or the other half, of which half stands for confidential."""
     ((_, whole),) = load("fb15k-237").items()
-    return in_name_order(mark_share({"all": whole}, SHARE, seed)["all"])
+    marked = mark_share({"all": whole}, SHARE, 0)["all"]
+    if searching:
+        marked = mark_share({"all": unmarked(marked, Privacy("u-only"))}, SHARE, 1)["all"]
+    return in_name_order(marked)
 
 
-def trainer() -> Trainer:
-    return Trainer(batch_size=521, negatives=32, lr=1e-3, sides="alternate")
+def trainer(point: Point) -> Trainer:
+    return Trainer(batch_size=521, negatives=32, lr=point.rate, sides="alternate")
 
 
 def trained(point: Point, graph: Graph, seed: int, device: str) -> tuple[Tables, int]:
     """The tables, and how many confidential steps there were."""
     keys = [torch.from_numpy(name_keys(names).view(np.int64)) for names in (graph.entities, graph.relations)]
-    model = MODELS["transe"](dim=100, margin=9.0, norm=1)
+    model = MODELS["transe"](dim=point.dim, margin=9.0, norm=1)
     tables = Tables.create(model, keys[0], keys[1], seed, device)
     open_graph = unmarked(graph, Privacy("u-only"))
-    if point.mode != "strict":
+    if point.mode in ("off", "u-only"):
         chosen = graph if point.mode == "off" else open_graph
-        Training(trainer(), tables, Corpus.of({"all": chosen}, seed, device)).run(0, point.epochs)
+        Training(trainer(point), tables, Corpus.of({"all": chosen}, seed, device)).run(0, point.epochs)
         return tables, 0
     if point.before:
-        Training(trainer(), tables, Corpus.of({"all": open_graph}, seed, device)).run(0, point.before)
+        Training(trainer(point), tables, Corpus.of({"all": open_graph}, seed, device)).run(0, point.before)
     with tempfile.TemporaryDirectory() as folder:
         private = _protection(point, graph, Path(folder) / "ledger.jsonl")
-        training = PrivateTraining(trainer(), tables, ("all", graph), seed, private)
+        training = PrivateTraining(trainer(point), tables, ("all", graph), seed, private)
         training.run(point.before, point.epochs)
         return tables, private.spending.ledger.count("all")
 
@@ -134,89 +189,89 @@ def _protection(point: Point, graph: Graph, ledger: Path) -> Protection:
     assert marks is not None
     count = int(marks.sum())
     units, owner = -(-count // point.each), None
-    size = units if point.whole else BATCH // point.each
-    unit = {"unit": "entity", "per_person": point.each} if point.each > 1 else {}
-    given = {"noise": point.noise, "delta": DELTA, "clip": point.clip, "batch_size": size, "lr": point.lr}
-    privacy = Privacy("strict", **unit, **given)  # type: ignore[arg-type]
+    given: dict[str, Any] = {"noise": point.noise, "batch_size": int(point.part * units)}
+    if point.mode == "paper":
+        given |= {"delta": PAPERS_DELTA, "percentile": point.percentile}
+    else:
+        given |= {"delta": DELTA, "clip": point.clip, "lr": point.lr}
     if point.each > 1:
+        given |= {"unit": "entity", "per_person": point.each}
         owner = np.full(len(marks), -1, np.int64)
         owner[marks] = np.random.default_rng(0).permutation(count) // point.each
-    cadence = Cadence.of(trainer(), privacy, units)
+    privacy = Privacy(point.mode, **given)
+    cadence = Cadence.of(trainer(point), privacy, units)
     spending = Spending(Ledger(ledger), "all", None, units)
     own = (owner, units if point.each > 1 else 0)
     return Protection(privacy, marks, point.noise, cadence, Secret(os.urandom(32)), spending, *own)
 
 
-def train(point: Point, seed: int, device: str) -> dict[str, Any]:
+def train(point: Point, seed: int, device: str, searching: bool) -> dict[str, Any]:
+    torch.set_num_threads(1)
     began = time.perf_counter()
-    graph = graph_of(seed)
+    graph = graph_of(searching)
     tables, steps = trained(point, graph, seed, device)
     seconds, known = time.perf_counter() - began, Known.from_graph(graph)
     found = {
-        f"{split}_{name}": metrics(rank(tables, graph.split(split), known))[name]
-        for split in ("valid", "test")
-        for name in ("hits@10", "mrr")
+        f"{split}_{name}": value
+        for split in (("valid",) if searching else ("valid", "test"))
+        for name, value in metrics(rank(tables, graph.split(split), known)).items()
+        if name in ("hits@10", "mrr")
     }
-    return {"point": asdict(point), "seed": seed, "steps": steps, "seconds": seconds, **found}
+    noise = point.noise if steps else 0.0
+    return {"point": asdict(point), "seed": seed, "steps": steps, "noise": noise, "seconds": seconds, **found}
 
 
 # Many, side by side
 
 
-def jobs(out: Path, points: Sequence[Point]) -> Iterator[tuple[Point, int]]:
-    """What is not there yet; the first seeds of all points before the others."""
-    for seed in range(max(point.seeds for point in points)):
-        for point in points:
-            if seed < point.seeds and not (out / f"{point.name}-{seed}.json").exists():
-                yield point, seed
-
-
-def train_all(out: Path, points: Sequence[Point], device: str, lanes: int) -> None:
+def train_all(out: Path, todo: Sequence[tuple[Point, int]], device: str, lanes: int, searching: bool) -> None:
+    """Each point and seed that is not there yet."""
     out.mkdir(parents=True, exist_ok=True)
-    began = time.perf_counter()
+    began, kind = time.perf_counter(), "trial" if searching else "run"
+    files = {out / f"{kind}-{point.way}-{point.settings}-{seed}.json": (point, seed) for point, seed in todo}
+    left = {path: job for path, job in files.items() if not path.exists()}
     with ProcessPoolExecutor(lanes, mp_context=get_context("spawn")) as pool:
-        todo = {pool.submit(train, point, seed, device): (point, seed) for point, seed in jobs(out, points)}
-        for done in as_completed(todo):
-            point, seed = todo[done]
+        under_way = {pool.submit(train, *job, device, searching): path for path, job in left.items()}
+        for done in as_completed(under_way):
+            path = under_way[done]
             try:
                 found = done.result()
             except Exception as error:  # one that fails does not stop the others
-                print(f"{point.name} {seed}: {error!r}", flush=True)
+                print(f"{path.stem}: {error!r}", flush=True)
                 continue
-            (out / f"{point.name}-{seed}.json").write_text(json.dumps(found))
-            hits = ", ".join(f"{split} {100 * found[f'{split}_hits@10']:.2f}" for split in ("valid", "test"))
+            path.write_text(json.dumps(found))
+            hits = ", ".join(f"{100 * found[name]:.2f}" for name in found if name.endswith("hits@10"))
             at = time.perf_counter() - began
-            print(f"[{at:4.0f} s] {point.name} seed {seed}: {hits} ({found['seconds']:.0f} s)", flush=True)
+            print(f"[{at:4.0f} s] {path.stem}: {hits} ({found['seconds']:.0f} s)", flush=True)
 
 
-def table(out: Path, points: Sequence[Point]) -> None:
-    print("| point | ε | triples of a unit | valid Hits@10 | test Hits@10 | test MRR | seeds |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
-    for point in points:
-        found = [json.loads(path.read_text()) for path in sorted(out.glob(f"{point.name}-[0-9].json"))]
-        if not found:
-            continue
+def read(out: Path, kind: str) -> Iterator[dict[str, Any]]:
+    for path in sorted(out.glob(f"{kind}-*.json")):
+        yield json.loads(path.read_text())
+
+
+def best(out: Path) -> dict[str, Point]:
+    """Of each way the settings with the most Hits@10 on valid."""
+    found: dict[str, dict[str, Any]] = {}
+    for one in read(out, "trial"):
+        way = one["point"]["way"]
+        if way not in found or one["valid_hits@10"] > found[way]["valid_hits@10"]:
+            found[way] = one
+    return {way: Point(**one["point"]) for way, one in found.items()}
+
+
+def table(out: Path) -> None:
+    by_way: dict[str, list[dict[str, Any]]] = {}
+    for one in read(out, "run"):
+        by_way.setdefault(one["point"]["way"], []).append(one)
+    print("| way | settings | test Hits@10 | test MRR | seeds |\n|---|---|---:|---:|---:|")
+    for way, found in by_way.items():
         cells = []
-        for name in ("valid_hits@10", "test_hits@10", "test_mrr"):
+        for name in ("test_hits@10", "test_mrr"):
             values = [100 * one[name] for one in found]
             spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
             cells.append(f"{statistics.mean(values):.2f}{spread}")
-        print(f"| {point.name} | {point.epsilon:g} | {point.each} | {' | '.join(cells)} | {len(found)} |")
-
-
-def spent_by_search(out: Path) -> float:
-    """What looking for settings has spent: all searched runs that used confidential triples, together."""
-    from fedkge.privacy.accountants import Rdp
-
-    releases = []
-    for path in sorted(out.glob("search-*-0.json")):
-        one = json.loads(path.read_text())
-        point = Point(**one["point"])
-        if one["steps"]:
-            rate = 1.0 if point.whole else BATCH / (272_115 * SHARE)
-            privacy = Privacy("strict", noise=point.noise, delta=DELTA)
-            releases.append(privacy.release(point.noise, rate, one["steps"]))
-    return Rdp().epsilon(releases, DELTA)
+        print(f"| {way} | {Point(**found[0]['point']).settings} | {' | '.join(cells)} | {len(found)} |")
 
 
 def main() -> None:
@@ -226,20 +281,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", help="cpu or cuda: train; without it, print what runs came to")
     parser.add_argument("--lanes", type=int, default=1, help="runs at a time")
-    parser.add_argument("--only", default="", help="points, with commas; none: all")
-    parser.add_argument("--search", action="store_true", help="the settings that were looked at instead")
-    parser.add_argument("--seeds", type=int, help="seeds of each point, instead of its own number")
     asked = parser.parse_args()
-    points = SEARCH if asked.search else POINTS
-    if asked.only:
-        points = tuple(p for p in (*POINTS, *SEARCH) if p.name in asked.only.split(","))
-    if asked.seeds is not None:
-        points = tuple(replace(point, seeds=asked.seeds) for point in points)
     if asked.device is None:
-        table(asked.out, (*POINTS, *SEARCH))
-        print(f"ε of the search: {spent_by_search(asked.out):.1f} at δ = {DELTA:g}")
+        table(asked.out)
         return
-    train_all(asked.out, points, asked.device, asked.lanes)
+    how = (asked.device, asked.lanes)
+    train_all(asked.out, [(point, 0) for point in trials()], *how, searching=True)
+    again = further(best(asked.out)["triple-10"])
+    train_all(asked.out, [(point, 0) for point in again], *how, searching=True)
+    todo = ways(best(asked.out))
+    in_turn = [(point, seed) for seed in range(5) for point, seeds in todo if seed < seeds]
+    train_all(asked.out, in_turn, *how, searching=False)
 
 
 if __name__ == "__main__":
