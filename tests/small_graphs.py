@@ -76,8 +76,8 @@ def watch(training: Training) -> list[Batch]:
     seen: list[Batch] = []
     make = training._batch
 
-    def record(count: int, side: object) -> Batch:
-        seen.append(make(count, side))
+    def record(count: int, side: object, clock: Tensor) -> Batch:
+        seen.append(make(count, side, clock))
         return seen[-1]
 
     training._batch = record

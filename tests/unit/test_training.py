@@ -473,8 +473,8 @@ def test_a_chunk_of_one_draws_what_a_positive_draws_for_itself() -> None:
     alone = start(plain, MODELS["transe"](dim=6), SITES, dtype=torch.float64)
     make = alone._batch
 
-    def shared(size: tuple[int, int], side: Side) -> Batch:
-        batch = make(size, side)
+    def shared(size: tuple[int, int], side: Side, clock: Tensor) -> Batch:
+        batch = make(size, side, clock)
         starts, none = (
             torch.arange(len(batch.anchor) + 1),
             torch.zeros_like(batch.index[:, 1:], dtype=torch.bool),

@@ -191,11 +191,11 @@ class Training:
                 stepper.begin(active)
         with torch.enable_grad():
             losses = self.objective(self.tables, batch)
+            with aside.work():  # before the step: beside its many programs small work would wait
+                self.losses.index_add_(0, batch.site, (losses.detach() * batch.weight).double())
+                self.clock[0] += 1
             losses.backward(batch.weight)  # of their weighted sum
         aside.join()
-        with aside.work():
-            self.losses.index_add_(0, batch.site, (losses.detach() * batch.weight).double())
-            self.clock[0] += 1
         self._penalise(active)
         for stepper in self.steppers.values():
             stepper.step(batch, active, factored)

@@ -10,6 +10,7 @@ from torch import Tensor
 from fedkge.kernels import reference
 from fedkge.kernels.base import Adam, Composed, Contribution, Laid, Pace, Room, Shared, Similarity
 from fedkge.kernels.gpu import (
+    between,
     cipher,
     composing,
     contrasting,
@@ -165,7 +166,8 @@ def heap_composed_(
     rooms: tuple[Room, Room],
 ) -> None:
     (slopes, layout), shared = laid, _all_in(shared)
-    found = pulling.gradients(kind, _in(entities), shared, layout, slopes, _in(each))
+    pairs = (kind, _in(entities), shared, layout, slopes, _in(each))
+    found = between.heap(*pairs, rooms[0]) if kind in between.TILES else pulling.gradients(*pairs)
     settling.settle(rooms, _in(entities), made, shared, *found)
 
 

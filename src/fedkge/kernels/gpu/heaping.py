@@ -23,8 +23,8 @@ from fedkge.kernels.gpu.optimizers import (
     steps_now,
 )
 
-ELEMENTS, WARPS = 512, 2  #: numbers in a tile of a table, and warps
-KEEP = ""  #: "evict_first": what a step reads and writes makes way for what other kernels have in the cache
+ELEMENTS, WARPS = 1024, 4  #: numbers in a tile of a table, and warps
+KEEP = "evict_first"  #: what a step reads and writes makes way for what other kernels have in the cache
 
 
 def fits(part: Contribution) -> bool:

@@ -39,7 +39,7 @@ def met(
     wide,  # from a coordinate to the next
     KIND: tl.constexpr,
     SPAN: tl.constexpr,
-    PART: tl.constexpr,  # coordinates of a warp: an even number
+    PART: tl.constexpr,  # coordinates of a warp: a multiple of four
     QUERIES: tl.constexpr,
     SPLIT: tl.constexpr,
     NEGATIVES: tl.constexpr,
@@ -47,11 +47,19 @@ def met(
     """The sums over all coordinates [QUERIES, NEGATIVES]; each is fetched long before it is used."""
     sums = tl.zeros((QUERIES, SPLIT, NEGATIVES), q.dtype.element_ty)
     a, a_y, f, f_y = _fetched(q, e, inside, 0, wide, KIND, SPAN)
-    for k in range(1, PART, 2):
-        b, b_y, g, g_y = _fetched(q, e, inside, k, wide, KIND, SPAN)
+    b, b_y, g, g_y = _fetched(q, e, inside, 1, wide, KIND, SPAN)
+    c, c_y, h, h_y = _fetched(q, e, inside, 2, wide, KIND, SPAN)
+    d, d_y, m, m_y = _fetched(q, e, inside, 3, wide, KIND, SPAN)
+    for k in range(4, PART + 4, 4):
+        later = tl.minimum(k, PART - 4)  # the last four are fetched twice
         sums = _added(sums, a, a_y, f, f_y, KIND)
-        a, a_y, f, f_y = _fetched(q, e, inside, tl.minimum(k + 1, PART - 1), wide, KIND, SPAN)
+        a, a_y, f, f_y = _fetched(q, e, inside, later, wide, KIND, SPAN)
         sums = _added(sums, b, b_y, g, g_y, KIND)
+        b, b_y, g, g_y = _fetched(q, e, inside, later + 1, wide, KIND, SPAN)
+        sums = _added(sums, c, c_y, h, h_y, KIND)
+        c, c_y, h, h_y = _fetched(q, e, inside, later + 2, wide, KIND, SPAN)
+        sums = _added(sums, d, d_y, m, m_y, KIND)
+        d, d_y, m, m_y = _fetched(q, e, inside, later + 3, wide, KIND, SPAN)
     return tl.sum(sums, 1)
 
 

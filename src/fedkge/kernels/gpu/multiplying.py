@@ -62,7 +62,7 @@ def _multiply(
         times = tl.load(each + i, mask=mine, other=0.0) if TIMES else 1.0
         x = tl.load(rows + (chunk * slots + slot) * LONG + d, mask=mine & live, other=0.0)
         true(
-            i, mine, d, d < WIDTH, times, d_query, d_true, sums, sums, x, x, table, truth, own,
+            i, mine, d, d < WIDTH, times, d_query, d_true, times * sums, sums, x, x, table, truth, own,
             DOT, WIDTH, WIDTH,
         )  # fmt: skip
     else:

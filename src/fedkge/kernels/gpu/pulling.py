@@ -23,6 +23,7 @@ from fedkge.kernels.gpu.sloping import Slopes, both, true
 #: rows and coordinates in a tile: a thread has all rows, and up to four coordinates
 TILES = dict.fromkeys(Similarity, (8, 128)) | {Similarity.MODULUS: (4, 128)}
 SPLIT = 4  #: warps that rows are dealt out to
+REGISTERS = 168  #: of a thread, at most: so that three tiles fit into a multiprocessor
 
 
 @triton.jit
@@ -58,12 +59,19 @@ def _led_past(
     sum_x = tl.zeros((ROWS, SPLIT, COLUMNS), others.dtype.element_ty)
     sum_y = tl.zeros((ROWS, SPLIT, COLUMNS), others.dtype.element_ty)
     w_a, a_x, a_y = _fetched(weights, each, first, last, others, 0, stride, KIND, TIMES, WIDTH, SPAN)
-    for k in range(1, count, 2):  # they are an even number; each is fetched long before it is used
-        w_b, b_x, b_y = _fetched(weights, each, first, last, others, k, stride, KIND, TIMES, WIDTH, SPAN)
+    w_b, b_x, b_y = _fetched(weights, each, first, last, others, 1, stride, KIND, TIMES, WIDTH, SPAN)
+    w_c, c_x, c_y = _fetched(weights, each, first, last, others, 2, stride, KIND, TIMES, WIDTH, SPAN)
+    w_d, d_x, d_y = _fetched(weights, each, first, last, others, 3, stride, KIND, TIMES, WIDTH, SPAN)
+    for k in range(4, count + 4, 4):  # a multiple of four; each is fetched long before it is used
+        at = tl.minimum(k, count - 4)
         sum_x, sum_y = _pulled(sum_x, sum_y, x, y, w_a, a_x, a_y, KIND)
-        later = tl.minimum(k + 1, count - 1)
-        w_a, a_x, a_y = _fetched(weights, each, first, last, others, later, stride, KIND, TIMES, WIDTH, SPAN)
+        w_a, a_x, a_y = _fetched(weights, each, first, last, others, at, stride, KIND, TIMES, WIDTH, SPAN)
         sum_x, sum_y = _pulled(sum_x, sum_y, x, y, w_b, b_x, b_y, KIND)
+        w_b, b_x, b_y = _fetched(weights, each, first, last, others, at + 1, stride, KIND, TIMES, WIDTH, SPAN)
+        sum_x, sum_y = _pulled(sum_x, sum_y, x, y, w_c, c_x, c_y, KIND)
+        w_c, c_x, c_y = _fetched(weights, each, first, last, others, at + 2, stride, KIND, TIMES, WIDTH, SPAN)
+        sum_x, sum_y = _pulled(sum_x, sum_y, x, y, w_d, d_x, d_y, KIND)
+        w_d, d_x, d_y = _fetched(weights, each, first, last, others, at + 3, stride, KIND, TIMES, WIDTH, SPAN)
     return tl.sum(sum_x, 1), tl.sum(sum_y, 1)
 
 
@@ -96,18 +104,28 @@ def _fetched(
 @triton.jit
 def _pulled(sum_x, sum_y, x, y, weight, other_x, other_y, KIND: tl.constexpr):
     """The sums with one more row."""
+    to_x, to_y = terms(x, y, weight, other_x, other_y, KIND)
+    if KIND == MODULUS:
+        sum_y += to_y
+    return sum_x + to_x, sum_y
+
+
+@triton.jit
+def terms(x, y, weight, other_x, other_y, KIND: tl.constexpr):
+    """weight * d similarity / d row of pairs, real and imaginary."""
     if KIND == DOT:
-        sum_x += weight * other_x
+        to_x = weight * other_x
+        return to_x, to_x
     elif KIND == L1:
-        sum_x += _turned(weight, other_x - x)
+        to_x = _turned(weight, other_x - x)
+        return to_x, to_x
     elif KIND == L2:
-        sum_x += weight * (x - other_x)
+        to_x = weight * (x - other_x)
+        return to_x, to_x
     else:
         dx, dy = other_x - x, other_y - y
         step = weight * tl.rsqrt(dx * dx + (dy * dy + TINY))
-        sum_x += step * dx
-        sum_y += step * dy
-    return sum_x, sum_y
+        return step * dx, step * dy
 
 
 @triton.jit
@@ -161,8 +179,8 @@ def _pull(
         times = tl.load(each + i, mask=mine, other=0.0) if TIMES else 1.0
         own_x, own_y = both(rows, (place + k) * LONG + d, mine & (d < SPAN), KIND, PADDED)
         true(
-            i, mine, d, d < SPAN, times, d_query, d_true, sum_x, sum_y, own_x, own_y, table, truth, own,
-            KIND, WIDTH, SPAN,
+            i, mine, d, d < SPAN, times, d_query, d_true, times * sum_x, times * sum_y, own_x, own_y, table,
+            truth, own, KIND, WIDTH, SPAN,
         )  # fmt: skip
     else:
         chunk = ((tile - front) // there).to(tl.int64)
@@ -170,7 +188,7 @@ def _pull(
         j = place - front - chunk * there
         others = rows + (chunk * slots + split * part) * LONG + wide
         weights = by_query + (chunk * slots + split * part) * there + (row - place) + j
-        first = tl.load(starts + chunk) + split * part
+        first = tl.load(starts + chunk).to(tl.int32) + split * part
         sum_x, sum_y = _led_past(
             x, y, others, weights, each, first, last, part, there, KIND, TIMES, LONG, PADDED,
             ROWS, SPLIT, COLUMNS,
@@ -206,7 +224,7 @@ def gradients(
     columns = min(columns, layout.columns)
     shape = {"WIDTH": width, "SPAN": span, "PADDED": layout.span, "LONG": layout.rows.shape[1]}
     meta = {"KIND": int(kind), "TIMES": each is not None, **shape}
-    tile = {"ROWS": height, "SPLIT": SPLIT, "COLUMNS": columns, "num_warps": SPLIT}
+    tile = {"ROWS": height, "SPLIT": SPLIT, "COLUMNS": columns, "num_warps": SPLIT, "maxnreg": REGISTERS}
     grid = (len(layout.rows) // height, layout.span // columns)
     launch(_pull, grid, *out, *ids, *factors, *sizes, **meta, **tile)
     return d_query, values

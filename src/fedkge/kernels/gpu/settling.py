@@ -24,7 +24,7 @@ def _settle(
     true,
     negatives,
     d_query,  # [b, WIDTH]
-    values,  # [b + c n, WIDTH]: of the true rows, then of the negatives
+    values,  # [b or b + c n, WIDTH]: of the true rows, then of the negatives
     anchor,
     factors,
     relation,
@@ -69,9 +69,9 @@ def _settle(
         asked = k < 2 * b
         row = tl.load(true + k - b, mask=asked, other=0)
         row += tl.load(negatives + k - 2 * b, mask=k >= 2 * b, other=0)
-        d = tl.arange(0, WIDE)
-        value = tl.load(values + (k - b) * WIDTH + d, mask=d < WIDTH, other=0.0)
-        tl.atomic_add(sums + row * WIDTH + d, value, mask=d < WIDTH, sem="relaxed")
+        every = tl.arange(0, WIDE)
+        value = tl.load(values + (k - b) * WIDTH + every, mask=every < WIDTH, other=0.0)
+        tl.atomic_add(sums + row * WIDTH + every, value, mask=every < WIDTH, sem="relaxed")
         tl.store(touched + row, 1)
 
 
@@ -83,7 +83,7 @@ def settle(
     d_query: Tensor,
     values: Tensor,
 ) -> None:
-    """Add to the gradients of entities and relations what queries and `shared.ids()` got."""
+    """Add to the gradients of entities and relations what queries and the first of `shared.ids()` got."""
     (b, width), rows = d_query.shape, len(d_query) + len(values)
     halves = 1 if made.kind in (Composition.TRANSLATE, Composition.SCALE) else 2
     shape = {"KIND": int(made.kind), "WIDTH": width, "FACTORS": made.factors.shape[1]}

@@ -70,9 +70,9 @@ def _slopes(
     tl.store(by_query + r.to(tl.int64) * there + j, g, mask=inside)
     tl.store(by_negative + j.to(tl.int64) * front + r, g, mask=inside)
     if tl.program_id(1) == 0:
-        at = i * (n + 1)
-        g = tl.load(d_scores + at, mask=mine, other=0.0) * times
-        tl.store(own + i, slope_of(tl.load(scores + at, mask=mine, other=0.0), g, KIND), mask=mine)
+        score = tl.load(scores + i * (n + 1), mask=mine, other=0.0)
+        slope = tl.load(d_scores + i * (n + 1), mask=mine, other=0.0) * times
+        tl.store(own + i, slope_of(score, slope, KIND), mask=mine)
 
 
 def slopes_of(
@@ -104,7 +104,7 @@ def true(
     mine,
     d,
     live,
-    times,  # [ROWS, 1]
+    times,  # [ROWS, 1], of what true candidates give
     d_query,
     d_true,
     sum_x,
@@ -125,9 +125,9 @@ def true(
     at = i * WIDTH + d
     if KIND == MODULUS:
         step_x, step_y = pull_complex(x, y, e_x, e_y, weight)
-        tl.store(d_query + at + SPAN, times * (sum_y + step_y), mask=there)
+        tl.store(d_query + at + SPAN, sum_y + times * step_y, mask=there)
         tl.store(d_true + at + SPAN, times * -step_y, mask=there)
     else:
         step_x = pull(x, e_x, weight, KIND)
-    tl.store(d_query + at, times * (sum_x + step_x), mask=there)
+    tl.store(d_query + at, sum_x + times * step_x, mask=there)
     tl.store(d_true + at, times * (weight * x if KIND == DOT else -step_x), mask=there)
