@@ -191,3 +191,24 @@ class Meeting(RuleBasedStateMachine):
 
 Meeting.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 TestHandshake = Meeting.TestCase
+
+
+def test_who_is_in_a_conversation_with_a_peer_that_comes_back_gives_it_up_at_once() -> None:
+    a, b = (Handshake(name, "ab") for name in "ab")
+    for one, other in ((a, b), (b, a)):
+        for line in one.trained(True, content=True):
+            other.hear(one.me, line.kind, line.talk, line.note)
+    (call,) = a.act()
+    (accept,), _ = b.hear("a", call.kind, call.talk, call.note)
+    kept = json.loads(json.dumps(a.kept()))
+    a.hear("b", accept.kind, accept.talk, accept.note)
+    assert a.talk is not None
+    assert b.talk is not None
+    again = Handshake("a", "ab")
+    again.load(kept)
+    again.restarted()
+    (status,) = again.status()
+    lines, effects = b.hear("a", status.kind, status.talk, status.note)
+    assert ([line.kind for line in lines], [one.kind for one in effects]) == (["bye"], ["abort"])
+    assert b.talk is None
+    assert b.hear("a", status.kind, status.talk, status.note) == ([], []), "said again, it means nothing"

@@ -21,7 +21,7 @@ from fedkge.methods.news import News, Report
 
 STRIKES = 3  #: conversations in a row that may fail before a partner's version is passed over
 REMEMBERED = 256  #: conversations that are over, of which late messages are recognised
-AHEAD = 1 << 20  #: more reports and calls than a peer makes between two checkpoints
+AHEAD = 1 << 20  #: more calls than a peer makes between two checkpoints
 
 
 class Handshake:
@@ -174,8 +174,7 @@ class Handshake:
         """A line of another peer, whose note was checked."""
         self.news.gone.discard(q)
         if kind == "status":
-            self._status(q, note)
-            return [], []
+            return self._status(q, note)
         if kind == "call":
             return self._called(q, talk, note)
         if kind == "accept":
@@ -188,10 +187,24 @@ class Handshake:
             "ask": self._asked,
         }[kind](q, talk)
 
-    def _status(self, q: str, note: Mapping[str, Any]) -> None:
-        if self.news.heard(q, note):
-            self.shy.discard(q)
-            self.asleep = self.asleep and not self.news.of(q)  # woken by a signal
+    def _status(self, q: str, note: Mapping[str, Any]) -> tuple[list[Line], list[Effect]]:
+        life = self.news.reports.get(q, Report()).life
+        if not self.news.heard(q, note):
+            return [], []
+        self.shy.discard(q)
+        self.asleep = self.asleep and not self.news.of(q)  # woken by a signal
+        return self._came_back(q) if self.news.reports[q].life > life else ([], [])
+
+    def _came_back(self, q: str) -> tuple[list[Line], list[Effect]]:
+        """It has lost the conversation that it was in, unless that was whole: then it asks, or is asked."""
+        if self.calling is not None and self.calling.partner == q:
+            lines = [Line(q, "bye", self.calling.id)]
+            self._end(self.calling, False)
+            self.calling = None
+            return lines, []
+        if self.talk is not None and self.talk.partner == q and not self.talk.whole:
+            return self.hang_up()
+        return [], []
 
     def _called(self, q: str, id: str, note: Mapping[str, Any]) -> tuple[list[Line], list[Effect]]:
         if self.talk is not None and self.talk.id == id and not self.talk.mine:
@@ -321,6 +334,6 @@ class Handshake:
         self.counted, self.strikes = dict(kept["counted"]), dict(kept["strikes"])
 
     def restarted(self) -> None:
-        """It may have said more than its checkpoint knows: numbers that it has used are not used again."""
+        """It may have called more often than its checkpoint knows: no number is used again."""
         self.number += AHEAD
-        self._become(stamp=self.news.own.stamp + AHEAD)
+        self._become(life=self.news.own.life + 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 
@@ -11,7 +11,8 @@ from typing import Any
 class Report:
     """What a peer last said of itself."""
 
-    stamp: int = 0  #: later reports have larger ones
+    life: int = 0  #: how often it came back with its checkpoint
+    stamp: int = 0  #: later reports of one life have larger ones
     version: int = 0  #: counts its improvements
     idle: bool = False
     left: bool = False  #: it takes part in no further conversation
@@ -57,9 +58,10 @@ class News:
 
     def heard(self, q: str, note: Mapping[str, Any]) -> bool:
         """A report of another peer; whether it is later than what was known."""
-        if note["stamp"] <= self.reports.get(q, Report()).stamp:
+        found, old = Report(**{**note, "met": dict(note["met"])}), self.reports.get(q, Report())
+        if (found.life, found.stamp) <= (old.life, old.stamp):
             return False
-        self.reports[q] = Report(**{**note, "met": dict(note["met"])})
+        self.reports[q] = found
         if self.of(q):
             self.enqueue(q)
         return True
@@ -67,7 +69,7 @@ class News:
     def report(self, idle: bool) -> Report:
         """What it would say of itself."""
         met = {q: self.met.get(q, 0) for q in sorted(self.partners - self.gone)}
-        return Report(self.own.stamp, self.own.version, idle, self.own.left, self.own.over, met)
+        return replace(self.own, idle=idle, met=met)
 
     def finished(self, idle: bool) -> bool:
         """Whether everybody is idle and has met the latest versions of its partners.

@@ -23,14 +23,14 @@ def checked_line(message: Message) -> tuple[str, Mapping[str, Any]]:
     if message.body or not isinstance(talk, str) or len(talk) > 200:
         raise DataError(f"talk: {brief(talk)}, expected the id of a conversation, and no tensors")
     expected = {
-        "status": {"stamp", "version", "idle", "left", "over", "met"},
+        "status": {"life", "stamp", "version", "idle", "left", "over", "met"},
         "call": {"version"},
         "accept": {"version"},
         "refuse": {"why"},
     }.get(message.kind, set())
     if note.keys() != expected:
         raise DataError(f"a note of {brief(sorted(note))}, expected {sorted(expected)}")
-    for name in {"stamp", "version"} & expected:
+    for name in {"life", "stamp", "version"} & expected:
         if type(note[name]) is not int or not 0 <= note[name] <= MOST:
             raise DataError(f"{name}: {brief(note[name])}, expected a whole number")
     if message.kind == "status":
