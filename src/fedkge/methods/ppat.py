@@ -20,6 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedkge.training.secret import CipherNoise
+
 SLOPE = 0.2  #: of the leaky rectifier below 0
 Random: TypeAlias = np.random.Generator
 
@@ -100,7 +102,7 @@ class Votes:
     law: Literal["gaussian", "laplace"]
     scale: float  #: standard deviation of Gaussian noise, b of Laplace noise; 0: none
 
-    def draw(self, count: int, random: Random) -> Tensor:
+    def draw(self, count: int, random: Random | CipherNoise) -> Tensor:
         """V_0 and V_1 for each vote: [2, count]."""
         if self.scale == 0:
             return torch.zeros(2, count)
@@ -130,7 +132,7 @@ class HostHalf:
     """
 
     def __init__(
-        self, game: Game, own: Tensor, parts: Tensor, votes: Votes, seeds: tuple[Random, Random]
+        self, game: Game, own: Tensor, parts: Tensor, votes: Votes, seeds: tuple[Random, Random | CipherNoise]
     ) -> None:
         networks, self.noise = seeds  # the first is drawn by the seed, the second by a secret
         self.game, self.votes = game, votes

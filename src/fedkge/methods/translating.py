@@ -82,7 +82,7 @@ def _teach(end: End, heard: Heard, axes: tuple[Axis, ...], own: Tensor, number: 
         return False
     seeds = (
         end.keys.own.generator(number, "discriminators", heard.session),
-        end.keys.noise.generator(number, "votes", heard.session),
+        end.keys.noise.noise(number, "votes", heard.session),
     )
     half, best = HostHalf(method.game, own, parts, method.votes, seeds), -np.inf
     for turn in range(method.passes):
@@ -194,9 +194,9 @@ class _Blur:
             if method.noise:
                 if not self.tables:
                     self.end.release(len(every))
-                random = self.end.keys.noise.generator(0, "rows", axis, self.session)
+                random = self.end.keys.noise.noise(0, "rows", axis, self.session)
                 every += torch.from_numpy(
-                    random.normal(0, 2 * method.clip * method.noise, every.shape)
+                    random.normal(0.0, 2 * method.clip * method.noise, tuple(every.shape))
                 ).float()
             self.tables[axis] = every
         return self.tables[axis][rows]

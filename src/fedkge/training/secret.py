@@ -10,12 +10,45 @@ import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import pi, prod
+from typing import TypeAlias
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from fedkge.graphs.graph import Ids
+from fedkge.kernels import backend
 
 BYTES = 32
+CPU = torch.device("cpu")
+Numbers: TypeAlias = NDArray[np.float64]
+
+
+class CipherNoise:
+    """Noise in float64 from the streams of one key of ChaCha20, a new stream for each draw.
+
+    A number is drawn from 53 bits, so that Gaussian noise ends at 8.6 standard deviations.
+    """
+
+    def __init__(self, key: Ids) -> None:
+        self._key, self._stream = torch.from_numpy(key), 0
+
+    def _uniform(self, count: int) -> Numbers:
+        """In (0, 1]."""
+        words = backend(CPU).keystream(self._key, 2 * count, self._stream).numpy()
+        self._stream += 1
+        return ((words[:count] << 21) + (words[count:] >> 11) + 1) * 2.0**-53
+
+    def normal(self, mean: float, deviation: float, shape: tuple[int, ...]) -> Numbers:
+        """By Box and Muller (1958)."""
+        radius, turn = self._uniform(2 * prod(shape)).reshape(2, *shape)
+        return mean + deviation * np.sqrt(-2 * np.log(radius)) * np.cos(2 * pi * turn)
+
+    def laplace(self, mean: float, scale: float, shape: tuple[int, ...]) -> Numbers:
+        """The difference of two exponential numbers."""
+        one, other = np.log(self._uniform(2 * prod(shape)).reshape(2, *shape))
+        return mean + scale * (one - other)
 
 
 @dataclass(frozen=True)
@@ -42,8 +75,12 @@ class Secret:
         every = b"".join(self._derived(32, number, purpose) for number in numbers for purpose in purposes)
         return np.frombuffer(every, "<i8").astype(np.int64).reshape(-1, len(purposes), 4)
 
+    def noise(self, number: int, *purpose: str) -> CipherNoise:
+        """Noise for one purpose of one step, by ChaCha20."""
+        return CipherNoise(self.cipher_key(number, *purpose))
+
     def generator(self, number: int, *purpose: str) -> np.random.Generator:
-        """A numpy generator for one purpose of one step, by Philox under a 128-bit key."""
+        """A numpy generator for one purpose of one step, by Philox under a 128-bit key: for no noise."""
         key = int.from_bytes(self._derived(16, number, purpose), "little")
         return np.random.Generator(np.random.Philox(key=key))
 
