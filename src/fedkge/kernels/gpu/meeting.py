@@ -1,7 +1,7 @@
 """Queries and shared negatives meet in tiles on the GPU: sums over coordinates that similarities are made of.
 
-A program holds a tile of queries and negatives in registers and walks along the coordinates. Products may go
-through tensor cores instead, in less than float32.
+A program holds a tile of queries and negatives in registers and walks along the coordinates. Products are
+computed by `tl.dot`: in float32, or by tensor cores in less.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from fedkge.kernels.gpu.similarity import DOT, L1, L2, MODULUS
 #: queries and negatives in a tile, and warps: a thread has all queries, and four negatives
 TILES = dict.fromkeys(Similarity, (8, 128, 1)) | {Similarity.MODULUS: (4, 128, 1)}
 PROGRAMS = 2048  #: what keeps a GPU busy: with fewer tiles, several programs share the coordinates of each
-PRODUCT = (64, 32, 4)  #: queries and negatives in a tile of products, and warps
+PRODUCT = (64, 64, 4)  #: queries and negatives in a tile of products, and warps
+PRODUCTS = 256  #: programs that keep a GPU busy with products
 PRECISIONS = {"highest": "ieee", "high": "tf32x3", "medium": "tf32"}  #: of products, by torch's word for it
-STEP = 32  #: coordinates of a product at a time
+STEP = 16  #: coordinates of a product at a time
 
 
 def products() -> str:
@@ -131,12 +132,13 @@ def _added(sums, x, y, other_x, other_y, KIND: tl.constexpr):
 
 @triton.jit
 def _products(
-    parts,  # [1, front, there], written
+    parts,  # [PARTS, front, there], written
     rows,  # [places, WIDTH]
     front,
     slots,
     there,
     WIDTH: tl.constexpr,
+    PART: tl.constexpr,  # coordinates in a part
     QUERIES: tl.constexpr,
     NEGATIVES: tl.constexpr,
     STEP: tl.constexpr,
@@ -150,12 +152,23 @@ def _products(
     q_at = rows + (chunk * slots + i)[:, None] * WIDTH
     e_at = rows + (front + chunk * there + j)[:, None] * WIDTH
     sums = tl.zeros((QUERIES, NEGATIVES), tl.float32)
-    for start in range(0, WIDTH, STEP):
-        d = (start + tl.arange(0, STEP))[None, :]
+    for start in range(0, PART, STEP):
+        d = (tl.program_id(2) * PART + start + tl.arange(0, STEP))[None, :]
         q, e = tl.load(q_at + d, mask=mine, other=0.0), tl.load(e_at + d, mask=drawn, other=0.0)
         sums = tl.dot(q, tl.trans(e), sums, input_precision=PRECISION)
-    at = parts + (chunk * slots + i)[:, None] * there + j[None, :]
+    at = parts + (tl.program_id(2) * front + chunk * slots + i)[:, None] * there + j[None, :]
     tl.store(at, sums, mask=mine & (j < there)[None, :])
+
+
+def multiplied(kind: Similarity, rows: Tensor) -> bool:
+    """Whether similarities are products that `tl.dot` can compute."""
+    return kind is Similarity.DOT and rows.dtype is torch.float32
+
+
+def _divided(coordinates: int, programs: int, tiles: tuple[int, int], by: int) -> int:
+    """How many programs share the coordinates of each tile, so that there are so many of them."""
+    wanted = max(1, triton.cdiv(programs, max(1, math.prod(tiles))))
+    return max(p for p in range(1, wanted + 1) if coordinates % (p * by) == 0)
 
 
 def compared(
@@ -168,18 +181,19 @@ def compared(
     front, there = layout.front, layout.there
     places, wide = layout.rows.shape
     chunks = front // layout.slots
-    precise = precision or products()
-    if kind is Similarity.DOT and layout.rows.dtype is torch.float32 and precise != "ieee":
-        parts = layout.rows.new_empty(1, front, there)
+    if multiplied(kind, layout.rows):
         queries, negatives, warps = PRODUCT
-        grid = (chunks * triton.cdiv(layout.slots, queries), triton.cdiv(there, negatives))
-        meta = {"WIDTH": wide, "QUERIES": queries, "NEGATIVES": negatives, "STEP": STEP, "PRECISION": precise}
-        launch(_products, grid, parts, layout.rows, front, layout.slots, there, **meta, num_warps=warps)
+        tiles = (chunks * triton.cdiv(layout.slots, queries), triton.cdiv(there, negatives))
+        count = _divided(wide, PRODUCTS, tiles, STEP)
+        parts = layout.rows.new_empty(count, front, there)
+        meta = {"WIDTH": wide, "PART": wide // count, "STEP": STEP, "PRECISION": precision or products()}
+        tile = {"QUERIES": queries, "NEGATIVES": negatives, "num_warps": warps}
+        sizes = (front, layout.slots, there)
+        launch(_products, (*tiles, count), parts, layout.rows, *sizes, **meta, **tile)
         return parts
     queries, negatives, warps = tile or TILES[kind]
     tiles = (front // queries, triton.cdiv(there, negatives))
-    wanted = max(1, triton.cdiv(PROGRAMS, max(1, math.prod(tiles))))
-    count = max(p for p in range(1, wanted + 1) if layout.span % (p * 4) == 0)
+    count = _divided(layout.span, PROGRAMS, tiles, 4)
     parts = layout.rows.new_empty(count, front, there)
     meta = {"KIND": int(kind), "SPAN": layout.span, "PART": layout.span // count}
     sizes = {"ROWS": queries, "NEGATIVES": negatives, "num_warps": warps}

@@ -1,4 +1,4 @@
-"""Gradients of shared negatives and their queries as products on tensor cores, in less than float32."""
+"""Gradients of shared negatives and their queries as products on the GPU, in float32 or on tensor cores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedkge.kernels.gpu.similarity import DOT
 from fedkge.kernels.gpu.sloping import true
 
 TILE = (64, 64, 4)  #: rows and coordinates in a tile, and warps
-STEP = 32  #: rows that a product takes at a time
+STEP = 16  #: rows that a product takes at a time
 
 
 @triton.jit

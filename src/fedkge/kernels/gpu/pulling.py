@@ -2,12 +2,11 @@
 
 Similarities are symmetric, so that one kernel serves both: a tile of rows in registers, past which all rows
 that they were compared with are led, one by one. Each warp leads some of them, and sums are put together in
-the end. Products may go through tensor cores instead (`multiplying`).
+the end. Products are computed as such (`multiplying`).
 """
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -15,7 +14,7 @@ from torch import Tensor
 from fedkge.kernels.base import Shared, Similarity
 from fedkge.kernels.gpu.launch import launch
 from fedkge.kernels.gpu.laying import Layout
-from fedkge.kernels.gpu.meeting import products
+from fedkge.kernels.gpu.meeting import multiplied, products
 from fedkge.kernels.gpu.multiplying import multiply
 from fedkge.kernels.gpu.similarity import DOT, L1, L2, MODULUS, TINY
 from fedkge.kernels.gpu.sloping import Slopes, both, true
@@ -215,9 +214,8 @@ def gradients(
     ids = (layout.rows, table, shared.true, shared.starts)
     factors = (slopes.by_query, slopes.by_negative, slopes.own, slopes.own if each is None else each)
     sizes = (b - 1, layout.front, layout.slots, layout.there, n)
-    precise = precision or products()
-    if kind is Similarity.DOT and table.dtype is torch.float32 and precise != "ieee":
-        multiply(out, ids, factors, sizes, each is not None, width, precise)
+    if multiplied(kind, table):
+        multiply(out, ids, factors, sizes, each is not None, width, precision or products())
         return d_query, values
     span = width // 2 if kind is Similarity.MODULUS else width
     height, columns = TILES[kind]

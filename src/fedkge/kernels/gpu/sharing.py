@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -12,7 +11,7 @@ from fedkge.kernels.gpu.contrasting import row_similarity, rows_of
 from fedkge.kernels.gpu.launch import launch
 from fedkge.kernels.gpu.laying import Layout, lay
 from fedkge.kernels.gpu.losses import soften
-from fedkge.kernels.gpu.meeting import compared, met, products
+from fedkge.kernels.gpu.meeting import compared, met, multiplied
 from fedkge.kernels.gpu.similarity import DOT, L2
 from fedkge.kernels.gpu.sloping import Slopes, slope_of
 
@@ -155,9 +154,8 @@ def _contrasted(
     span = width // 2 if kind is Similarity.MODULUS else width
     block = triton.next_power_of_2(layout.there)
     longest = max(block, triton.next_power_of_2(span))
-    queries, float32 = max(1, min(QUERIES, 4096 // longest)), table.dtype is torch.float32
-    apart = block > MOST or (kind is Similarity.DOT and float32 and (precision or products()) != "ieee")
-    if apart:
+    queries = max(1, min(QUERIES, 4096 // longest))
+    if apart := block > MOST or multiplied(kind, table):
         parts, warps = compared(kind, layout, precision), min(max(2, queries * longest // 256), 16)
     else:
         parts, warps = layout.laid, SPLIT * max(1, block // 128)
