@@ -171,6 +171,18 @@ def _divided(coordinates: int, programs: int, tiles: tuple[int, int], by: int) -
     return max(p for p in range(1, wanted + 1) if coordinates % (p * by) == 0)
 
 
+def _multiplied(layout: Layout, precision: str) -> Tensor:
+    front, there, wide = layout.front, layout.there, layout.rows.shape[1]
+    queries, negatives, warps = PRODUCT
+    tiles = (front // layout.slots * triton.cdiv(layout.slots, queries), triton.cdiv(there, negatives))
+    count = _divided(wide, PRODUCTS, tiles, STEP)
+    parts = layout.rows.new_empty(count, front, there)
+    meta = {"WIDTH": wide, "PART": wide // count, "STEP": STEP, "PRECISION": precision}
+    tile = {"QUERIES": queries, "NEGATIVES": negatives, "num_warps": warps}
+    launch(_products, (*tiles, count), parts, layout.rows, front, layout.slots, there, **meta, **tile)
+    return parts
+
+
 def compared(
     kind: Similarity,
     layout: Layout,
@@ -178,19 +190,9 @@ def compared(
     tile: tuple[int, int, int] | None = None,
 ) -> Tensor:
     """What similarities of queries and negatives are made of [parts, front, there]: sums of coordinates."""
-    front, there = layout.front, layout.there
-    places, wide = layout.rows.shape
-    chunks = front // layout.slots
     if multiplied(kind, layout.rows):
-        queries, negatives, warps = PRODUCT
-        tiles = (chunks * triton.cdiv(layout.slots, queries), triton.cdiv(there, negatives))
-        count = _divided(wide, PRODUCTS, tiles, STEP)
-        parts = layout.rows.new_empty(count, front, there)
-        meta = {"WIDTH": wide, "PART": wide // count, "STEP": STEP, "PRECISION": precision or products()}
-        tile = {"QUERIES": queries, "NEGATIVES": negatives, "num_warps": warps}
-        sizes = (front, layout.slots, there)
-        launch(_products, (*tiles, count), parts, layout.rows, *sizes, **meta, **tile)
-        return parts
+        return _multiplied(layout, precision or products())
+    front, there, places = layout.front, layout.there, len(layout.rows)
     queries, negatives, warps = tile or TILES[kind]
     tiles = (front // queries, triton.cdiv(there, negatives))
     count = _divided(layout.span, PROGRAMS, tiles, 4)
