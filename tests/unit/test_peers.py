@@ -23,6 +23,7 @@ from fedkge.methods.lending import lent
 from fedkge.nodes.journal import read_journal
 from fedkge.nodes.ledgers import run_entries
 from fedkge.nodes.peer import PeerNode
+from fedkge.privacy import Account
 from fedkge.privacy.peer_words import peer_words
 from fedkge.reports.load import load_runs
 from fedkge.reports.peers_section import peer_rows
@@ -227,6 +228,27 @@ def test_votes_are_in_the_ledger_before_they_are_given_and_a_budget_ends_them(tm
         told = sum(e["votes"] for e in events(run, "conversation")[name])
         assert told <= votes
     assert any("budget" in e["refused"] for own in events(run, "conversation").values() for e in own)
+
+
+def test_votes_and_rows_are_in_the_accounts_of_their_sites_whose_limits_end_them(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    own: dict[str, Any] = {"account": {"folder": str(tmp_path / "accounts")}}
+    method = {"clip": 0.5, "noise": 2.0, "scale": 30.0}
+    for turn in ("first", "second"):
+        run = met(tmp_path / turn, method=method, **own)
+    for name in run.peers:
+        account = Account(tmp_path / "accounts" / name)
+        made = [e for turn in ("first", "second") for e in run_entries(tmp_path / turn) if e.site == name]
+        assert len(account.runs) == 2
+        assert account.ledger.total == sum(e.release.count for e in made)
+        (cost,) = account.costs(name, 1e-5)
+        assert cost.guarantee == "formal"
+        account.set_limit(1.01 * cost.epsilon, 1e-5)
+    run = met(tmp_path / "third", method={**method, "scale": 1.0, "noise": 0.0, "clip": None}, **own)
+    refused = [e["refused"] for own in events(run, "conversation").values() for e in own]
+    assert refused
+    assert all("budget" in why for why in refused if why)
+    assert not run_entries(tmp_path / "third")
 
 
 def test_noise_on_rows_is_one_release_per_conversation(tmp_path: Path) -> None:

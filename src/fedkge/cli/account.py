@@ -27,9 +27,10 @@ def account(
     with command():
         from fedkge.cli.experiments import one
         from fedkge.privacy import Account
+        from fedkge.runs.account import delta_of
 
         experiment = one(config, set_)
-        at = delta if delta is not None else experiment.privacy.delta
+        at = delta if delta is not None else delta_of(experiment)
         if at is None:
             raise ConfigError("--delta: which δ is ε meant at? the experiment has no privacy.delta")
         folders = _folders(experiment, site)

@@ -42,6 +42,7 @@ class Setting:
     tables: bool = True  #: false: results only; neither tables nor checkpoints are kept
     tell: Callable[[str, Event], None] = lambda node, event: None
     clock: Clock = field(default_factory=Clock)
+    account: Path | None = None  #: the folder of its site's own account, for nodes that spend by themselves
 
 
 class Node(ABC):

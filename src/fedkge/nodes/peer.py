@@ -65,7 +65,7 @@ class PeerNode(Node):
         self.stopped = False
         self._saves = 0
         signing = blake2b(b"ledger", key=keys.own.content, digest_size=32).digest()
-        self.spending = PeerSpending(id, self.method, setting.home, signing)
+        self.spending = PeerSpending(id, self.method, setting, signing)
 
     @property
     def round(self) -> int:

@@ -1,25 +1,37 @@
-"""What a peer spends of its privacy: votes, and rows with noise, in its ledger before they are given."""
+"""What a peer spends of its privacy: votes, and rows with noise, in its ledgers before they are given."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from hashlib import blake2b
 
 from fedkge.methods.fkge import FKGE
+from fedkge.nodes.base import Setting
 from fedkge.nodes.ledgers import open_ledger
-from fedkge.privacy import Budget, Release, Spending
+from fedkge.privacy import Account, Budget, Release, Spending
 from fedkge.privacy.accountants import Rdp
 from fedkge.privacy.pate import votes_release
 from fedkge.privacy.releases import Everything, Gaussian
 
 
 class PeerSpending:
-    """A peer's ledger and its limits; without a folder nothing is recorded, as in a replay."""
+    """A peer's ledger, its site's account, and its limits.
 
-    def __init__(self, peer: str, method: FKGE, home: Path | None, signing: bytes) -> None:
+    Without a folder nothing is recorded, as in a replay; without noise there is nothing to charge. An account
+    knows a run by the meeting and the peer's secret: a peer that begins anew is another run.
+    """
+
+    def __init__(self, peer: str, method: FKGE, setting: Setting, signing: bytes) -> None:
         self.peer, self.method = peer, method
+        self.spending: Spending | None = None
+        if setting.home is None:
+            return
         budget = None if method.epsilon is None else Budget(method.epsilon, method.delta, Rdp())
-        self.spending = None if home is None else Spending(open_ledger(home, signing), peer, budget, None)
+        accounts = {}
+        if setting.account is not None and (method.scale or method.noise):
+            accounts[peer] = Account(setting.account)
+        run = f"{setting.run} {blake2b(signing, digest_size=4).hexdigest()}"
+        self.spending = Spending(open_ledger(setting.home, signing), peer, budget, None, accounts, run)
 
     def votes(self, votes: int, round: int) -> bool:
         """Record votes before they are given; false where the budget does not allow them."""
@@ -39,7 +51,7 @@ class PeerSpending:
         """Record that all rows are sent with noise: one conversation is one application to each of them."""
         if self.spending is not None:
             release = Release(Gaussian(self.method.noise), Everything(), 1, "rows", "row", "replace-one")
-            self.spending.ledger.record(self.peer, round, release, None)
+            self.spending.record(release, round)
 
     @property
     def seal(self) -> Mapping[str, str | int]:

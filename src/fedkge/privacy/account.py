@@ -11,15 +11,16 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from fedkge.durable import locked, write_whole
 from fedkge.errors import ConfigError, DataError
 from fedkge.privacy.accountants import ACCOUNTANTS
 from fedkge.privacy.budget import Budget
-from fedkge.privacy.costs import Cost, accountant_for, cost_of, merged
+from fedkge.privacy.costs import Cost, cost_of, merged
 from fedkge.privacy.keyfile import key_in
-from fedkge.privacy.ledger import Ledger
+from fedkge.privacy.ledger import Entry, Ledger
 from fedkge.privacy.releases import Release
 from fedkge.privacy.spending import Allowance, BudgetSpent
 
@@ -66,7 +67,7 @@ class Account:
             return None
         try:
             said = json.loads(path.read_text(encoding="utf-8"))
-            return Budget(float(said["epsilon"]), float(said["delta"]), ACCOUNTANTS[self._accountant()]())
+            return Budget(float(said["epsilon"]), float(said["delta"]))
         except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
             raise DataError(f"{path}: expected epsilon and delta as JSON: {error}") from None
 
@@ -78,12 +79,18 @@ class Account:
 
     def left(self, step: Release, most: int) -> int:
         """How often, up to `most`, a step fits the limit; all of it without one."""
-        limit = self.limit
-        if limit is None:
+        if self.limit is None:
             return most
         with self._alone():
             self.ledger.refresh()
-        return self._allowance(step.unit).left(limit, step, most)
+        return self._left(step, most)
+
+    def _left(self, step: Release, most: int) -> int:
+        """The same, where there is a limit and nobody else writes; counted by what knows all of the unit."""
+        limit, accountant = self.limit, self._accountant(step.unit, step)
+        assert limit is not None
+        counted = replace(limit, accountant=ACCOUNTANTS[accountant]())
+        return self._allowance(step.unit).left(counted, step, most)
 
     def _allowance(self, unit: str) -> Allowance:
         if unit not in self._allowances:
@@ -100,7 +107,7 @@ class Account:
         with self._alone():
             self.ledger.refresh()
             if (limit := self.limit) is not None:
-                left = self._allowance(release.unit).left(limit, release, release.count)
+                left = self._left(release, release.count)
                 if left < release.count:
                     raise BudgetSpent(
                         f"site {site!r}: {release.count:,} more of {release.mechanism} would pass the limit "
@@ -123,11 +130,12 @@ class Account:
         """The runs that have spent something, in order."""
         return list(dict.fromkeys(entry.run or "" for entry in self.ledger.entries))
 
-    def _accountant(self) -> str:
-        """The tightest that is quick enough, and knows all of it."""
-        name = accountant_for(self.ledger.entries)
-        steps = {(r.mechanism, r.sampling) for r in (entry.release for entry in self.ledger.entries)}
-        return "rdp" if name == "pld" and len(steps) > MANY else name
+    def _accountant(self, unit: str, *further: Release) -> str:
+        """The tightest that is quick enough, and knows all releases of a unit, those that follow too."""
+        every = [*self.releases(unit), *further]
+        if any(release.flaws for release in every):
+            return "rdp-paper"
+        return "rdp" if len({(r.mechanism, r.sampling) for r in every}) > MANY else "pld"
 
     def costs(self, site: str, delta: float | None = None) -> list[Cost]:
         """What all runs cost together, composed by one accountant, at δ (unset: the limit's); by unit."""
@@ -135,18 +143,18 @@ class Account:
         at = delta if limit is None else limit.delta
         if at is None or not self.ledger.entries:
             return []
-        units = dict.fromkeys(entry.release.unit for entry in self.ledger.entries)
-        return [
-            cost_of(site, [e for e in self.ledger.entries if e.release.unit == unit], at, self._accountant())
-            for unit in units
-        ]
+        by_unit: dict[str, list[Entry]] = {}
+        for entry in self.ledger.entries:
+            by_unit.setdefault(entry.release.unit, []).append(entry)
+        return [cost_of(site, own, at, self._accountant(unit)) for unit, own in by_unit.items()]
 
     def check_plan(self, site: str, step: Release, count: int) -> None:
         """An error unless so many steps fit the limit: said before a run begins."""
         limit = self.limit
         if limit is None or count < 1 or (left := self.left(step, count)) >= count:
             return
-        spent = limit.spent(self.releases(step.unit))
+        counted = replace(limit, accountant=ACCOUNTANTS[self._accountant(step.unit, step)]())
+        spent = counted.spent(self.releases(step.unit))
         raise ConfigError(
             f"account: site {site!r} has spent epsilon {spent:.4g} of its limit {limit.epsilon:g} at delta "
             f"{limit.delta:g}, in {len(self.runs)} runs ({self.folder}); this run plans {count:,} steps with "

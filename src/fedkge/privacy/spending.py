@@ -100,11 +100,7 @@ class Spending:
         return most
 
     def spend(self, release: Release, epoch: int) -> Entry:
-        """Record `release`, which may be made once this returns; its numbers are the noise's counters.
-
-        The accounts have it last: a run that is killed in between has not made the release, and its ledger
-        never lacks what an account has.
-        """
+        """Record `release`, which may be made once this returns; its numbers are the noise's counters."""
         if self.budget is not None:
             left = self._allowance.left(self.budget, release, release.count)
             if left < release.count:
@@ -112,9 +108,17 @@ class Spending:
                     f"site {self.site!r}: {release.count:,} more of {release.mechanism} would pass epsilon "
                     f"{self.budget.epsilon:g} at delta {self.budget.delta:g}; {left:,} are left"
                 )
+        entry = self.record(release, epoch)
+        self._allowance.used(release)
+        return entry
+
+    def record(self, release: Release, epoch: int) -> Entry:
+        """The same without a look at this run's budget; the limits of accounts hold.
+
+        The accounts have it last: a run that is killed in between has not made the release, and its ledger
+        never lacks what an account has.
+        """
         with ExitStack() as charged:
             for site, account in sorted(self.accounts.items()):
                 charged.enter_context(account.charging(self.run, site, epoch, release, self.triples))
-            entry = self.ledger.record(self.site, epoch, release, self.triples)
-        self._allowance.used(release)
-        return entry
+            return self.ledger.record(self.site, epoch, release, self.triples)

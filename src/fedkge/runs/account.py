@@ -25,13 +25,17 @@ def accounts_folder(experiment: Experiment) -> Path:
     """
     if experiment.account.folder is not None:
         return experiment.account.folder
-    path = experiment.data.path
+    return accounts_beside(experiment.data.path, experiment.data.name)
+
+
+def accounts_beside(path: Path | None, name: str | None = None) -> Path:
+    """The folder of accounts for data at a path, or of a name."""
     if path is not None:
         home = path if path.is_dir() else path.parent
         if (home / FOLDER).is_dir() or os.access(home, os.W_OK):
             return home / FOLDER
-    name = experiment.data.name or str(path and path.resolve())
-    return state_folder() / "accounts" / name.strip("/").replace("/", "%2F")
+    called = name or str(path and path.resolve())
+    return state_folder() / "accounts" / called.strip("/").replace("/", "%2F")
 
 
 def account_of(experiment: Experiment, site: str) -> Path:
@@ -42,6 +46,11 @@ def account_of(experiment: Experiment, site: str) -> Path:
 def accounts_of(experiment: Experiment, member: Member) -> dict[str, Path]:
     """The folders of the sites whose triples a member trains on."""
     return {site: account_of(experiment, site) for site in member.parts}
+
+
+def delta_of(experiment: Experiment) -> float | None:
+    """At which ε is meant: of private training, or of a method that spends by itself, as votes of peers."""
+    return experiment.privacy.delta or getattr(experiment.method, "delta", None)
 
 
 def sums(experiment: Experiment) -> list[dict[str, Any]]:
@@ -55,7 +64,7 @@ def sums(experiment: Experiment) -> list[dict[str, Any]]:
             continue
         account = Account(folder)
         limit = account.limit
-        for cost in account.costs(folder.name, experiment.privacy.delta):
+        for cost in account.costs(folder.name, delta_of(experiment)):
             own = {"runs": len(account.runs), "limit": None if limit is None else limit.epsilon}
             found.append(cost.plain() | own | {"account": str(folder)})
     return found

@@ -31,6 +31,7 @@ from fedkge.nodes.protection import trained_on
 from fedkge.nodes.terms import Terms
 from fedkge.plugins import load_files
 from fedkge.privacy.keyfile import key_in
+from fedkge.runs.account import accounts_beside
 from fedkge.runs.data import links_of, listed, secret_of
 from fedkge.runs.experiment import Align, Persons
 from fedkge.training.secret import BYTES, Secret
@@ -154,7 +155,8 @@ def peer_of(
     common = own if plain else called(file.name, graph, file.align.names, links)
     names = {Axis.ENTITY: common.entities, Axis.RELATION: common.relations}
     ids = {axis: identify(own, axis, secret) for axis, own in names.items()}
-    setting = Setting(file.federation, file.folder if lasting else None, often=lasting, tell=tell)
+    home, account = file.folder if lasting else None, accounts_beside(file.graph) / file.name
+    setting = Setting(file.federation, home, often=lasting, tell=tell, account=account)
     persons = () if graph.persons is None else np.flatnonzero(graph.persons).tolist()
     hidden = set(persons) | listed(file.align, {file.name: graph}, file.name)
     identity = Identity(ids, {file.name: graph}, {Axis.ENTITY: hidden} if hidden else {})

@@ -30,6 +30,7 @@ from fedkge.nodes.journal import Journal, dated
 from fedkge.nodes.making import check_terms, peer_node
 from fedkge.nodes.result import read_result
 from fedkge.nodes.store import Store
+from fedkge.runs.account import account_of
 from fedkge.runs.data import Sources
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
@@ -175,6 +176,7 @@ class Meeting:
                     tables=how.tables,
                     tell=self.record.hear,
                     clock=self.clock,
+                    account=account_of(experiment, name),
                 ),
                 device,
                 how.captured,
