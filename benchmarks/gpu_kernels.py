@@ -26,11 +26,11 @@ from fedkge.kernels.gpu import (
     contrasting,
     grouping,
     optimizers,
-    pace,
     ranking,
     sampling,
     shelving,
     similarity,
+    stepping,
 )
 from fedkge.kernels.gpu.grouping import Groups
 from fedkge.kernels.gpu.launch import Tiles
@@ -140,7 +140,7 @@ def shelved(kind: Similarity, batch: Batch) -> Iterator[Case]:
         )
         yield Case(
             "adam on shelves",
-            lambda t=tiles: pace.adam_whole(batch.table, part, *state, t),
+            lambda t=tiles: stepping.adam_whole(batch.table, part, *state, t),
             detail,
             default,
         )
@@ -164,7 +164,7 @@ def grouped(kind: Similarity, batch: Batch) -> Iterator[Case]:
         )
         yield Case(
             "adam on groups",
-            lambda t=tiles, s=length: pace.adam_touched(batch.table, part, groups, *state, t, s),
+            lambda t=tiles, s=length: stepping.adam_touched(batch.table, part, groups, *state, t, s),
             detail,
             default and length == grouping.SLICE,
         )

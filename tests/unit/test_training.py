@@ -172,6 +172,20 @@ def same(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
 
 
+@CHUNKS
+def test_steps_taken_together_are_those_taken_one_by_one(chunk: int) -> None:
+    """The next batch is drawn before a step is taken: what it draws depends on the clock alone."""
+    trainer = dataclasses.replace(SMALL, chunk=chunk)
+    one, several = (start(trainer, MODELS["transe"](dim=5), SITES) for _ in range(2))
+    one.run(0, 1)
+    several._shuffle(0)
+    with torch.no_grad():
+        several._take(list(several._steps_of(0)), False)
+    assert len(list(several._steps_of(0))) > 2
+    assert torch.equal(one.tables.entities, several.tables.entities)
+    assert torch.equal(one.clock, several.clock)
+
+
 @pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
 @pytest.mark.parametrize("name", ["transe", "rotate", "transh"])
 @CHUNKS
