@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -34,3 +34,14 @@ def suggest(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'mu'?`, or nothing when no known name is close."""
     close = get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def near(name: str, known: Sequence[str], most: int = 5) -> str:
+    """`; near it are 'a', 'b'`: names that are spelt alike or contain it, or else some that exist."""
+    small = name.lower()
+    alike = get_close_matches(name, known, n=most)
+    holding = [one for one in known if small and small in one.lower() and one not in alike]
+    if found := [*alike, *sorted(holding, key=len)][:most]:
+        return f"; did you mean {' or '.join(map(repr, found))}?"
+    some = ", ".join(map(repr, known[:most]))
+    return f" (there are {len(known):,}: {some}{', ...' * (len(known) > most)})"

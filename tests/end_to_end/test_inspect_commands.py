@@ -134,7 +134,7 @@ def test_predict(given: list[str], asked: str) -> None:
     ("given", "message"),
     [
         (["--head", "e1"], "predict: expected two of head, relation and tail, got head"),
-        (["--head", "e111", "--relation", "a"], "no entity is named 'e111'; did you mean 'e11'?"),
+        (["--head", "e111", "--relation", "a"], "no entity is named 'e111'; did you mean 'e11' or 'e1'?"),
         (["--head", "e1", "--relation", "aa"], "no relation is named 'aa'; did you mean 'a'?"),
         (["--head", "e1", "--relation", "a", "--top", "0"], "top: expected at least 1, got 0"),
     ],

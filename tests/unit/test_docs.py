@@ -196,7 +196,7 @@ def test_predictions_ask_for_names_that_atlas_has() -> None:
     for where, words in command_lines():
         if words[0] == "predict":
             given = dict(pairwise(words))
-            graph = federation[given["--site"]]
+            graph = federation[given.get("--site", "mapping")]
             assert given.get("--head", graph.entities[0]) in graph.entities, where
             assert given.get("--tail", graph.entities[0]) in graph.entities, where
             assert given.get("--relation", graph.relations[0]) in graph.relations, where

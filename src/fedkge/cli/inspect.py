@@ -1,9 +1,8 @@
-"""`fedkge evaluate`, `predict`, `embeddings`: use what a run made."""
+"""`fedkge evaluate`, `predict`, `pack`, `embeddings`: use what a run made."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,11 +14,10 @@ from fedkge.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedkge.evaluation import Ranks
-    from fedkge.graphs.graph import Graph
-    from fedkge.models import Tables
+    from fedkge.runs.held import Held
 
 Run = Annotated[Path, typer.Argument(help="A run's folder.", show_default=False)]
-Site = Annotated[str, typer.Option(help="Whose tables.")]
+AnySite = Annotated[str | None, typer.Option("--site", help="Whose tables; needed where there are several.")]
 
 
 def evaluate(
@@ -41,6 +39,7 @@ def evaluate(
     """Measure a run's tables again: ranks by any tie rule, by relation, or triple classification."""
     with command(trust):
         from fedkge.runs.folder import RunFolder
+        from fedkge.runs.held import held_sites
 
         check("--split", split, ("valid", "test"))
         check("--ties", ties, ("optimistic", "realistic", "pessimistic"))
@@ -48,39 +47,44 @@ def evaluate(
         if keep_ranks and (split, types, classify, view) != ("test", "none", False, ""):
             raise ConfigError("--keep-ranks: expected ranks of test among all entities, as runs keep them")
         rows = []
-        for site, tables, graph in _sites(run, view=view):
+        for held in held_sites(run, view):
             if classify:
-                rows.append(_classified(site, tables, graph, with_thresholds=json))
+                rows.append(_classified(held, with_thresholds=json))
                 continue
-            ranks = _ranks(site, tables, graph, split, types)
-            rows += _measured(site, ranks, graph, ties, by_relation)
+            ranks = _ranks(held, split, types)
+            rows += _measured(held, ranks, ties, by_relation)
             if keep_ranks:
-                RunFolder.open(run).save_ranks(site, ranks)
+                RunFolder.open(run).save_ranks(held.site, ranks)
         title = "test, triple classification" if classify else f"{split}, {ties} ties"
         show(rows, json, f"{run}: {title}{f', {view}' if view else ''}")
 
 
-def _classified(site: str, tables: Tables, graph: Graph, with_thresholds: bool) -> dict[str, Any]:
+def _classified(held: Held, with_thresholds: bool) -> dict[str, Any]:
     from fedkge.evaluation import classify
 
-    found = classify(tables, graph, seed=0, site=site)
+    site, graph = held.site, held.graph
+    found = classify(held.tables, graph, seed=0, site=site)
     row = {name: getattr(found, name) for name in ("accuracy", "auc", "count", "without_valid")}
     if with_thresholds:
         row["thresholds"] = dict(zip(graph.relations, found.thresholds.tolist(), strict=True))
     return {"site": site, **row}
 
 
-def _ranks(site: str, tables: Tables, graph: Graph, split: str, types: str) -> Ranks:
+def _ranks(held: Held, split: str, types: str) -> Ranks:
     from fedkge.evaluation import Known, TypeConstraints, rank
 
+    graph = held.graph
     constraints = {"none": None, "train": TypeConstraints.from_train, "openke": TypeConstraints.openke}[types]
     candidates = None if constraints is None else constraints(graph)
-    return rank(tables, graph.split(split), Known.from_graph(graph), candidates=candidates, site=site)
+    return rank(
+        held.tables, graph.split(split), Known.from_graph(graph), candidates=candidates, site=held.site
+    )
 
 
-def _measured(site: str, ranks: Ranks, graph: Graph, ties: str, by_relation: bool) -> list[dict[str, Any]]:
+def _measured(held: Held, ranks: Ranks, ties: str, by_relation: bool) -> list[dict[str, Any]]:
     from fedkge.evaluation import metrics_by_relation, metrics_by_side
 
+    site, graph = held.site, held.graph
     if by_relation:
         found = metrics_by_relation(ranks, ties)
         return [{"site": site, "relation": graph.relations[r], **values} for r, values in found.items()]
@@ -88,38 +92,111 @@ def _measured(site: str, ranks: Ranks, graph: Graph, ties: str, by_relation: boo
 
 
 def predict(
-    run: Run,
-    site: Site,
+    run: Annotated[Path, typer.Argument(help="A run's folder, or a pack.", show_default=False)],
+    site: AnySite = None,
     head: Annotated[str | None, typer.Option(help="By name; leave out what is asked for.")] = None,
-    relation: Annotated[str | None, typer.Option()] = None,
-    tail: Annotated[str | None, typer.Option()] = None,
+    relation: Annotated[str | None, typer.Option(help="By name.")] = None,
+    tail: Annotated[str | None, typer.Option(help="By name.")] = None,
+    questions: Annotated[
+        Path | None,
+        typer.Option(help="Many at once: CSV, TSV or Parquet with head, relation, tail; ? is asked for."),
+    ] = None,
+    missing: Annotated[
+        bool,
+        typer.Option("--missing", help="The likeliest triples that are not there; of --relation, or of all."),
+    ] = False,
+    neighbours: Annotated[str | None, typer.Option(help="The entities nearest to this one.")] = None,
     top: Annotated[int, typer.Option(help="How many.")] = 10,
     known: Annotated[bool, typer.Option(help="Also what the graph already states.")] = False,
+    data: Annotated[
+        list[Path],
+        typer.Option(help="Triples that have come since training, and are known now.", show_default=False),
+    ] = [],  # noqa: B006
     unrestricted: Annotated[
         bool,
         typer.Option("--unrestricted", help="As if only unrestricted triples were known: for others to see."),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the answers to a .csv, .parquet, .nt or .json file.", show_default=False),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace that file.")] = False,
+    view: View = "",
+    trust: Trust = [],  # noqa: B006
+    json: Json = False,
+) -> None:
+    """The likeliest tails, heads or relations by name; many at once, missing triples, or neighbours."""
+    with command(trust):
+        from fedkge.front import questions as asking
+        from fedkge.front.writing import check_out, write_rows
+        from fedkge.runs.held import hold
+
+        given = (head, relation, tail)
+        _one_way(given, questions, missing, neighbours)
+        if out is not None:
+            check_out(out, overwrite)
+        asked = {"": given} if questions is None else asking.read_questions(questions)
+        held = hold(run, site, view).knowing(data)
+        if not unrestricted and held.confidential and neighbours is None:
+            _warn_of_confidential(known)
+        if missing:
+            rows = asking.missing(held, relation, top, unrestricted)
+        elif neighbours is not None:
+            rows = asking.neighbours(held, neighbours, top, unrestricted)
+        else:
+            rows = asking.answered(held, asked, top, known, unrestricted)
+        if out is None:
+            show(rows, json)
+        else:
+            write_rows(rows, out)
+            show([{"file": str(out), "rows": len(rows)}], json)
+
+
+def _one_way(
+    given: tuple[str | None, ...], questions: Path | None, missing: bool, neighbours: str | None
+) -> None:
+    """An error where two kinds of questions are asked at once."""
+    ways = {
+        "--questions": questions is not None,
+        "--missing": missing,
+        "--neighbours": neighbours is not None,
+    }
+    ways["--head, --tail"] = given[0] is not None or given[2] is not None
+    ways["--relation"] = given[1] is not None and not missing and not ways["--head, --tail"]
+    if sum(ways.values()) > 1:
+        both = " and ".join(name for name, chosen in ways.items() if chosen)
+        raise ConfigError(f"{both}: expected one kind of question")
+
+
+def pack(
+    run: Run,
+    site: Annotated[str | None, typer.Argument(help="Whose tables; of a run with one site, that.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder to make.", show_default="SITE.pack")] = None,
+    no_known: Annotated[bool, typer.Option("--no-known", help="Leave out what the graph states.")] = False,
+    confidential: Annotated[
+        bool, typer.Option("--confidential", help="Confidential triples too: for the site alone.")
     ] = False,
     view: View = "",
     trust: Trust = [],  # noqa: B006
     json: Json = False,
 ) -> None:
-    """The likeliest tails, heads or relations by name; give two of the three."""
+    """Make a folder that predicts without the run and its data; `fedkge predict` takes it like a run."""
     with command(trust):
-        from fedkge.evaluation import predict as best
+        from fedkge.runs.folder import RunFolder
+        from fedkge.runs.held import chosen
+        from fedkge.runs.held import pack as packed
 
-        ((_, tables, graph),) = _sites(run, site, view)
-        marks = graph.confidential
-        if not unrestricted and (graph.persons is not None or (marks is not None and marks.any())):
-            _warn_of_confidential(known)
-        how = {"exclude_known": not known, "openly": unrestricted}
-        found = best(tables, graph, head=head, relation=relation, tail=tail, top=top, **how)
-        show([asdict(one) for one in found], json)
+        if no_known and confidential:
+            raise ConfigError("--no-known and --confidential: expected one of the two")
+        site = chosen(RunFolder.open(run), site)
+        files = packed(run, site, out or Path(f"{site}.pack"), not no_known, confidential, view)
+        show([{"file": str(path), "bytes": path.stat().st_size} for path in files], json)
 
 
 def embeddings(
     run: Run,
-    site: Site,
     out: Annotated[Path, typer.Option(help="A folder for the files.")],
+    site: AnySite = None,
     format: Annotated[str, typer.Option(help="safetensors, parquet, tsv or pykeen.")] = "safetensors",
     persons: Annotated[
         bool, typer.Option("--persons", help="Rows of persons too: for the site alone.")
@@ -133,11 +210,11 @@ def embeddings(
         from fedkge.errors import DataError
         from fedkge.exports.files import Format, save_embeddings
         from fedkge.exports.pykeen_files import save_pykeen
+        from fedkge.runs.held import hold, shareable
 
         check("--format", format, (*map(str, Format), "pykeen"))
-        ((_, tables, graph),) = _sites(run, site, view)
-        if graph.persons is not None and not persons:
-            tables, graph = _without_persons(tables, graph)
+        held = hold(run, site, view)
+        tables, graph = (held.tables, held.graph) if persons else shareable(held.tables, held.graph)
         try:
             if format == "pykeen":
                 files = save_pykeen(tables, graph, out)
@@ -156,29 +233,3 @@ def _warn_of_confidential(known: bool) -> None:
         "knows unrestricted ones only",
         file=sys.stderr,
     )
-
-
-def _without_persons(tables: Tables, graph: Graph) -> tuple[Tables, Graph]:
-    import torch
-
-    from fedkge.graphs.persons import without_persons
-    from fedkge.models import Tables
-
-    assert graph.persons is not None
-    others = torch.from_numpy(~graph.persons).to(tables.device)
-    return Tables(tables.model, tables.entities[others], tables.relations), without_persons(graph)
-
-
-def _sites(run: Path, site: str | None = None, view: str = "") -> list[tuple[str, Tables, Graph]]:
-    """The run's sites with their graphs, loaded from where the run had them."""
-    from fedkge.runs.folder import RunFolder
-    from fedkge.training.confidential import marked
-
-    folder = RunFolder.open(run)
-    names = folder.summary()["sites"] if site is None else [site]
-    tables = {name: folder.load_site(name, view)[0] for name in names}
-    experiment, federation = folder.experiment(), folder.data()
-    return [
-        (name, own, replace(federation[name], confidential=marked(federation[name], experiment.privacy)))
-        for name, own in tables.items()
-    ]

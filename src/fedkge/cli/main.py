@@ -52,6 +52,7 @@ for body in (
     cluster,
     inspect.evaluate,
     inspect.predict,
+    inspect.pack,
     inspect.embeddings,
 ):
     app.command()(body)

@@ -22,7 +22,6 @@ from fedkge.errors import ConfigError, DataWarning, FedkgeError, suggest
 if TYPE_CHECKING:
     from rich.table import Table
 
-JSON_VERSION = 1  #: of what `--json` prints
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")  #: all control characters but the end of a line
 FOLDED = 24  #: characters from which a cell may be folded
 
@@ -59,12 +58,11 @@ def command(trust: Sequence[Path] = ()) -> Iterator[None]:
 
 
 def print_json(result: Any, indent: int | None = 2) -> None:
-    """Print what a command found, for machines: an object with the version of its shape, and the result.
+    """Print what a command found, for machines; output that is not UTF-8 gets escapes."""
+    from fedkge.front.writing import versioned
 
-    `version` changes when a key of some result is renamed or removed. Output that is not UTF-8 gets escapes.
-    """
     unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    print(json_text({"version": JSON_VERSION, "result": result}, indent, ascii=not unicode), flush=True)
+    print(json_text(versioned(result), indent, ascii=not unicode), flush=True)
 
 
 def show(rows: Sequence[Mapping[str, Any]], as_json: bool, title: str = "") -> None:

@@ -4,7 +4,7 @@ from fedkge.evaluation.classification import Classification, classify
 from fedkge.evaluation.constraints import TypeConstraints
 from fedkge.evaluation.filter import Known
 from fedkge.evaluation.metrics import combined, metrics, metrics_by_relation, metrics_by_side
-from fedkge.evaluation.prediction import Prediction, predict
+from fedkge.evaluation.prediction import Neighbour, Prediction, Predictor, predict
 from fedkge.evaluation.ranking import Asked, Counted, Ranks, Ties, rank
 
 __all__ = [
@@ -12,7 +12,9 @@ __all__ = [
     "Classification",
     "Counted",
     "Known",
+    "Neighbour",
     "Prediction",
+    "Predictor",
     "Ranks",
     "Ties",
     "TypeConstraints",
