@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+
+CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")  #: all control characters but the end of a line
 
 
 class FedkgeError(Exception):
@@ -45,3 +48,8 @@ def near(name: str, known: Sequence[str], most: int = 5) -> str:
         return f"; did you mean {' or '.join(map(repr, found))}?"
     some = ", ".join(map(repr, known[:most]))
     return f" (there are {len(known):,}: {some}{', ...' * (len(known) > most)})"
+
+
+def visible(text: str) -> str:
+    """The text with control characters written out: a name must not steer the terminal."""
+    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from commands import answer, fedkge, refused
-from fedkge.cli.described import options, parts
+from fedkge.front.described import options, parts
 from fedkge.runs.experiment import PARTS, Experiment
 from fedkge.training import Trainer
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedkge.cli.arguments import Json
-from fedkge.cli.output import command, print_json, show, visible
-from fedkge.errors import ConfigError, DataError
+from fedkge.cli.output import command, print_json, show
+from fedkge.errors import ConfigError, DataError, visible
 
 if TYPE_CHECKING:
     from fedkge.graphs.alignment import Traced

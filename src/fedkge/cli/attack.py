@@ -50,7 +50,7 @@ def attack(
         from fedkge.audits.base import ATTACKS
         from fedkge.audits.targets import Target, pair, told_apart
         from fedkge.cli.experiments import listed
-        from fedkge.cli.progress import in_turn
+        from fedkge.front.progress import in_turn
 
         names = list(ATTACKS) if name is None else listed("--name", name, "membership,ranks")
         codecs = [] if codec is None else listed("--codec", codec, "int8,ternary")

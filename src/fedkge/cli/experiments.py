@@ -14,20 +14,6 @@ from fedkge.plugins import load_files
 if TYPE_CHECKING:
     from fedkge.runs.experiment import Experiment
 
-PATHS = (
-    ("", "start"),
-    ("data", "path"),
-    ("marks", "relations"),
-    ("marks", "triples"),
-    ("align", "entities"),
-    ("align", "relations"),
-    ("align", "secret"),
-    ("align", "withhold"),
-    ("account", "folder"),
-    ("persons", "names"),
-    ("persons", "relations"),
-)  #: options that name files, part and key: kept whole in a run's config
-
 
 @dataclass(frozen=True)
 class Origin:
@@ -119,6 +105,7 @@ def varied(
     Where points choose different methods, models or codecs, an option goes to those that have it. `origins`:
     one for each point where they differ.
     """
+    from fedkge.front.options import PATHS
     from fedkge.runs.experiment import Experiment
 
     origins = origins or [origin] * len(points)

@@ -12,7 +12,7 @@ from fedkge.cli.arguments import Json, Trust
 from fedkge.cli.output import check, command, print_json, reflowed, show
 
 if TYPE_CHECKING:
-    from fedkge.cli.described import Described, Option
+    from fedkge.front.described import Described, Option
 
 KINDS = {
     "methods": "method",
@@ -36,7 +36,7 @@ def list_(
 ) -> None:
     """What can be named in an experiment, and what can be tried on its run."""
     with command(trust):
-        from fedkge.cli.described import attacks, parts
+        from fedkge.front.described import attacks, parts
 
         if what is not None:
             check("list", what, list(KINDS))
@@ -70,8 +70,8 @@ def explain(
 
 def _find(name: str) -> tuple[list[Described], list[Option]]:
     """The parts of that name, and the options of that path; also by the last word of it, as in `mu`."""
-    from fedkge.cli.described import attacks, options, parts
     from fedkge.errors import ConfigError, suggest
+    from fedkge.front.described import attacks, options, parts
 
     known, every = [*parts(), *attacks()], list(options())
     found = [part for part in known if part.name.lower() == name.lower()]

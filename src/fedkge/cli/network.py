@@ -19,8 +19,8 @@ def hub(
 ) -> None:
     """Be the hub until the run is over; started again, it goes on."""
     with command():
-        from fedkge.cli.progress import progress
         from fedkge.cli.training import device_named, interruptible
+        from fedkge.front.progress import progress
         from fedkge.runs.network import HubFile
         from fedkge.runtimes.network_hub import NetworkHub
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,12 +16,11 @@ import typer
 
 from fedkge import plugins
 from fedkge.durable import json_text
-from fedkge.errors import ConfigError, DataWarning, FedkgeError, suggest
+from fedkge.errors import ConfigError, DataWarning, FedkgeError, suggest, visible
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")  #: all control characters but the end of a line
 FOLDED = 24  #: characters from which a cell may be folded
 
 
@@ -141,11 +139,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:.4f}" if isinstance(value, float) else visible(str(value))
-
-
-def visible(text: str) -> str:
-    """The text with control characters written out: a name must not steer the terminal."""
-    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def check(where: str, value: str, allowed: Sequence[str]) -> None:

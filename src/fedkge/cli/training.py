@@ -1,61 +1,29 @@
-"""Train experiments, each in its folder: what stands in the way of one is said before any of them trains."""
+"""Train experiments from the command line: signals and exit codes."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from fedkge.cli.progress import progress
-from fedkge.errors import ConfigError, FedkgeError
+from fedkge.front.training import Manner, device_named
+from fedkge.front.training import train as trained
 
 if TYPE_CHECKING:
-    import torch
-
-    from fedkge.runs.data import Sources
     from fedkge.runs.experiment import Experiment
+
+__all__ = ["device_named", "interruptible", "train"]
 
 
 def train(
     experiments: Mapping[Path, Experiment], out: Path, device: str, resume: bool, stacked: bool
 ) -> dict[Path, str]:
-    """Train what is not done yet; why runs failed, by folder. One that fails does not stop the others."""
-    from fedkge.runs.folder import RunFolder
-    from fedkge.runtimes.run import Simulation, run
-
-    on = device_named(device)
-    begun = {folder: _begun(folder, out, experiment, resume) for folder, experiment in experiments.items()}
-    data = _load(experiments)
-    _check_starts({f: experiment for f, experiment in experiments.items() if not begun[f]}, data)
-    done = {folder for folder in experiments if begun[folder] and (folder / "summary.json").exists()}
-    for folder in done:
-        RunFolder.open(folder).check_data(data[folder].named)
-    if resume:
-        _say_what_is_left(out, len(experiments), len(done), sum(begun.values()))
-    first, *others = experiments.values()
-    if not done and all(replace(one, seed=first.seed) == first for one in others):  # of many, reports say it
-        _say_what_is_exposed(first, data[next(iter(experiments))])
-    _say_what_is_aligned([data[folder] for folder in experiments if folder not in done])
-    failures: dict[Path, str] = {}
-    for number, (folder, experiment) in enumerate(experiments.items(), 1):
-        if folder in done:
-            continue
-        name = str(folder.relative_to(out)) if folder != out else out.name
-        place = f"{name} ({number}/{len(experiments)})" if len(experiments) > 1 else name
-        try:
-            made = RunFolder.create(folder, experiment, begun[folder])
-            with interruptible(folder), progress(place) as watch:
-                run(experiment, made, on, data[folder], watch, Simulation(stacked=stacked))
-        except FedkgeError as error:
-            if len(experiments) == 1:
-                raise
-            failures[folder] = str(error)
-            print(f"error: {folder}: {error}", file=sys.stderr)
+    """Train what is not done yet; why runs failed, by folder. Where all have, the command ends."""
+    failures = trained(experiments, out, Manner(device, resume, stacked, around=interruptible))
     if len(failures) == len(experiments):
         raise typer.Exit(2)
     return failures
@@ -71,79 +39,3 @@ def interruptible(folder: Path, again: str = "with --resume goes on") -> Iterato
     except (KeyboardInterrupt, Interrupted) as signal:
         print(f"interrupted: {folder}: the same command {again}", file=sys.stderr)
         raise typer.Exit(143 if str(signal) == "SIGTERM" else 130) from None
-
-
-def _begun(folder: Path, out: Path, experiment: Experiment, resume: bool) -> bool:
-    """Whether the run is there, to be resumed; a run that is in the way is an error."""
-    from fedkge.runs.folder import RunFolder
-
-    for above in folder.parents:
-        if not above.is_relative_to(out):
-            break
-        if (above / "config.toml").exists():
-            raise ConfigError(f"{above}: holds a run already; choose another folder for several runs")
-    begun = RunFolder.taken(folder, experiment, resume)
-    below = next(folder.glob("*/config.toml"), None) if not begun else None
-    if below is not None:
-        raise ConfigError(f"{folder}: holds several runs, such as {below.parent.name}; choose another folder")
-    return begun
-
-
-def _load(experiments: Mapping[Path, Experiment]) -> dict[Path, Sources]:
-    """Each experiment's data; what is wrong with it is said before a folder is taken."""
-    from fedkge.runs.data import Loader
-
-    loader = Loader()
-    return {folder: loader.load(experiment) for folder, experiment in experiments.items()}
-
-
-def _check_starts(experiments: Mapping[Path, Experiment], data: Mapping[Path, Sources]) -> None:
-    """What is wrong with the runs that experiments go on from is said before any folder is taken."""
-    from fedkge.runs.start import Start
-
-    for folder, experiment in experiments.items():
-        if experiment.start is not None:
-            Start.open(experiment, data[folder].named)
-
-
-def _say_what_is_left(out: Path, runs: int, done: int, begun: int) -> None:
-    if not begun:
-        print(f"note: {out}: nothing to resume, {'a new run' if runs == 1 else 'new runs'}", file=sys.stderr)
-    elif runs > 1:
-        rest = f"{begun - done} to go on with, {runs - begun} new"
-        print(f"note: {out}: {done} of {runs} runs are done, {rest}", file=sys.stderr)
-
-
-def _say_what_is_aligned(sources: Sequence[Sources]) -> None:
-    """A line for each way in which the data of these runs is aligned."""
-    from fedkge.cli.output import visible
-    from fedkge.graphs.alignment import summary
-
-    told = {id(one): summary(one.unified) for one in sources if len(one.named) > 1}
-    for line in dict.fromkeys(told.values()):
-        print(visible(line), file=sys.stderr)
-
-
-def _say_what_is_exposed(experiment: Experiment, data: Sources) -> None:
-    """Before anything is sent: how many rows another site will be able to compute.
-
-    With a secret only the hub can count them, and says so.
-    """
-    from fedkge.graphs.exposure import exposures
-
-    if not experiment.method.averages or experiment.align.secret is not None:
-        return
-    for found in exposures(data.announced(experiment), experiment.method.shares):
-        if found.by_two:
-            print(f"note: {found}", file=sys.stderr)
-
-
-def device_named(name: str) -> torch.device:
-    """The device that `--device` asks for."""
-    import torch
-
-    if name not in ("auto", "cpu", "cuda"):
-        raise ConfigError(f"--device: expected auto, cpu or cuda, got {name!r}")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("--device cuda: this machine has no CUDA device, or torch was built without CUDA")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")

@@ -85,9 +85,9 @@ def unlearn(
     """Make a run forget triples, or a site leave it: a new run folder with a report of the erasure."""
     with command(trust):
         from fedkge.audits.account import account
-        from fedkge.cli.progress import progress
         from fedkge.cli.training import device_named, interruptible
         from fedkge.errors import ConfigError
+        from fedkge.front.progress import progress
         from fedkge.reports.erasure import sentence
         from fedkge.runs.requests import read_key
         from fedkge.runtimes.unlearning import unlearn as work
@@ -137,9 +137,9 @@ def yardsticks(
         from fedkge.audits.yardsticks import chosen
         from fedkge.audits.yardsticks import yardsticks as measured
         from fedkge.cli.experiments import listed
-        from fedkge.cli.progress import in_turn
         from fedkge.cli.training import device_named, interruptible
         from fedkge.durable import json_text
+        from fedkge.front.progress import in_turn
         from fedkge.nodes.store import write_whole
 
         sticks = chosen([] if only is None else listed("--only", only, "target,exact"))

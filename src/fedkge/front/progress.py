@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress(name: str) -> Iterator[Watch]:
-    """A bar on standard error while it is a terminal, else a line per round."""
+    """A bar in a notebook, or on standard error while it is a terminal, else a line per round."""
+    if (notebook := _notebook()) is not None:
+        with notebook(name) as watch:
+            yield watch
+        return
     from rich import progress as bars
     from rich.console import Console
 
@@ -38,6 +42,31 @@ def progress(name: str) -> Iterator[Watch]:
             bar.update(task, total=at.rounds, completed=at.round, now=told(at))
 
         yield watch
+
+
+def _notebook() -> Callable[[str], AbstractContextManager[Watch]] | None:
+    """A bar for the notebook that this process belongs to, if it does."""
+    shell = sys.modules.get("IPython")
+    own = shell.get_ipython() if shell is not None else None
+    return _in_notebook if own is not None and hasattr(own, "kernel") else None
+
+
+@contextmanager
+def _in_notebook(name: str) -> Iterator[Watch]:
+    """One line below the cell, drawn anew after every round, and gone at the end."""
+    from html import escape
+
+    from IPython.display import HTML, display
+
+    handle = display(HTML(f"{escape(name)}: begins"), display_id=True)
+
+    def watch(at: Progress) -> None:
+        bar = f'<progress value="{at.round}" max="{at.rounds}"></progress>'
+        words = f"round {at.round}/{at.rounds}  {told(at)}"
+        handle.update(HTML(f"{escape(name)} {bar} {escape(words)}"))
+
+    yield watch
+    handle.update(HTML(""))
 
 
 @contextmanager
