@@ -18,7 +18,7 @@ from fedkge.kernels.gpu.similarity import MODULUS
 from fedkge.kernels.gpu.sloping import Slopes, both, true
 
 #: rows and coordinates in a tile, and warps
-TILES = {Similarity.L1: (16, 64, 4), Similarity.L2: (16, 64, 4), Similarity.MODULUS: (8, 64, 4)}
+TILES = {Similarity.L1: (16, 64, 4), Similarity.L2: (16, 64, 4), Similarity.MODULUS: (8, 64, 2)}
 REGISTERS: dict[Similarity, int] = {}  #: of a thread, at most
 
 

@@ -23,8 +23,9 @@ from fedkge.kernels.gpu.optimizers import (
     steps_now,
 )
 
-ELEMENTS, WARPS = 1024, 4  #: numbers in a tile of a table, and warps
-KEEP = "evict_first"  #: what a step reads and writes makes way for what other kernels have in the cache
+ROWS, WARPS = 4, 4  #: rows in a tile of a table, and warps
+KEEP = "evict_first"  #: moments make way in the cache for what other kernels have there
+HOLD = "evict_first"  #: and so do rows
 
 
 def fits(part: Contribution) -> bool:
@@ -65,8 +66,8 @@ def heap(part: Contribution, sums: Tensor, touched: Tensor | None = None) -> Non
 
 
 @triton.jit
-def _state(table, m, v, at, mask, KEEP: tl.constexpr):
-    x = tl.load(table + at, mask=mask, other=0.0, eviction_policy=KEEP)
+def _state(table, m, v, at, mask, KEEP: tl.constexpr, HOLD: tl.constexpr):
+    x = tl.load(table + at, mask=mask, other=0.0, eviction_policy=HOLD)
     first = tl.load(m + at, mask=mask, other=0.0, eviction_policy=KEEP)
     return x, first, tl.load(v + at, mask=mask, other=0.0, eviction_policy=KEEP)
 
@@ -89,6 +90,7 @@ def _adam_heaped(
     TIED: tl.constexpr,
     ALONE: tl.constexpr,  # one site: rows are loaded before it is known whether it steps
     KEEP: tl.constexpr,
+    HOLD: tl.constexpr,
     BETA1: tl.constexpr,
     BETA2: tl.constexpr,
     EPSILON: tl.constexpr,
@@ -105,7 +107,7 @@ def _adam_heaped(
     inside = (row < height)[:, None] & (d < WIDTH)
     at = row[:, None] * WIDTH + d
     if ALONE:
-        x, first, second = _state(table, m, v, at, inside, KEEP)
+        x, first, second = _state(table, m, v, at, inside, KEEP, HOLD)
     heaped = inside & (tl.load(touched + row, mask=row < height, other=0) != 0)[:, None]
     g = tl.load(sums + at, mask=heaped, other=0.0)
     if ALONE:
@@ -114,7 +116,7 @@ def _adam_heaped(
     else:
         site = site_of(row, ends, sites, SEARCH)
         now = inside & steps_now(site, active, sites)[:, None]
-        x, first, second = _state(table, m, v, at, now, KEEP)
+        x, first, second = _state(table, m, v, at, now, KEEP, HOLD)
     tl.store(sums + at, tl.zeros_like(g), mask=heaped)
     if CHUNK >= WIDTH:  # elsewhere other programs read it
         tl.store(touched + row, tl.zeros_like(row).to(tl.uint8), mask=row < height)
@@ -128,7 +130,7 @@ def _adam_heaped(
     rate = tl.load(corrections + site, mask=site < sites, other=0.0)[:, None]
     root = tl.load(corrections + sites + site, mask=site < sites, other=1.0)[:, None]
     x, first, second = adam_step(x, g, first, second, rate, root, BETA1, BETA2, EPSILON)
-    tl.store(table + at, x, mask=now, eviction_policy=KEEP)
+    tl.store(table + at, x, mask=now, eviction_policy=HOLD)
     tl.store(m + at, first, mask=now, eviction_policy=KEEP)
     tl.store(v + at, second, mask=now, eviction_policy=KEEP)
 
@@ -139,12 +141,12 @@ def adam_heaped(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: P
     room, (height, width), sites = part.room, table.shape, len(pace.ends)
     heap(part, room.sums, room.touched)
     chunk = min(triton.next_power_of_2(width), LONGEST)
-    rows = max(1, ELEMENTS // chunk)
-    grid = (triton.cdiv(height, rows), triton.cdiv(width, chunk))
+    grid = (triton.cdiv(height, ROWS), triton.cdiv(width, chunk))
     tie = (table, table) if part.tie is None else (part.tie.kept, part.tie.factors.contiguous())
     owners = (*sites_of(pace), corrections(pace, adam, table.dtype), sites, *tie, pace.steps, height)
-    meta = {"TIED": part.tie is not None, "ALONE": sites == 1, "KEEP": KEEP, **constants_of(adam)}
-    tile = {"SEARCH": sites.bit_length(), "WIDTH": width, "ROWS": rows, "CHUNK": chunk, "num_warps": WARPS}
+    meta = {"TIED": part.tie is not None, "ALONE": sites == 1, "KEEP": KEEP, "HOLD": HOLD}
+    meta |= {"SEARCH": sites.bit_length(), **constants_of(adam)}
+    tile = {"WIDTH": width, "ROWS": ROWS, "CHUNK": chunk, "num_warps": WARPS}
     launch(_adam_heaped, grid, table, m, v, room.sums, room.touched, *owners, **meta, **tile)
     if chunk < width:
         room.touched.zero_()

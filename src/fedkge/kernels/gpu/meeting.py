@@ -1,7 +1,7 @@
 """Queries and shared negatives meet in tiles on the GPU: sums over coordinates that similarities are made of.
 
-A program holds a tile of queries and negatives in registers and walks along the coordinates. Products are
-computed by `tl.dot`: in float32, or by tensor cores in less.
+A program holds a tile of queries and negatives in registers and walks along the coordinates. Products may go
+through tensor cores instead, in less than float32.
 """
 
 from __future__ import annotations
@@ -190,8 +190,9 @@ def compared(
     tile: tuple[int, int, int] | None = None,
 ) -> Tensor:
     """What similarities of queries and negatives are made of [parts, front, there]: sums of coordinates."""
-    if multiplied(kind, layout.rows):
-        return _multiplied(layout, precision or products())
+    precise = precision or products()
+    if multiplied(kind, layout.rows) and precise != "ieee":
+        return _multiplied(layout, precise)
     front, there, places = layout.front, layout.there, len(layout.rows)
     queries, negatives, warps = tile or TILES[kind]
     tiles = (front // queries, triton.cdiv(there, negatives))

@@ -11,7 +11,7 @@ from fedkge.kernels.gpu.similarity import DOT
 from fedkge.kernels.gpu.sloping import true
 
 TILE = (64, 64, 4)  #: rows and coordinates in a tile, and warps
-STEP = 16  #: rows that a product takes at a time
+STEP = 32  #: rows that a product takes at a time
 
 
 @triton.jit

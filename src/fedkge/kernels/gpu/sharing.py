@@ -11,12 +11,13 @@ from fedkge.kernels.gpu.contrasting import row_similarity, rows_of
 from fedkge.kernels.gpu.launch import launch
 from fedkge.kernels.gpu.laying import Layout, lay
 from fedkge.kernels.gpu.losses import soften
-from fedkge.kernels.gpu.meeting import compared, met, multiplied
+from fedkge.kernels.gpu.meeting import compared, met
 from fedkge.kernels.gpu.similarity import DOT, L2
 from fedkge.kernels.gpu.sloping import Slopes, slope_of
 
-QUERIES, SPLIT = 8, 8  #: whose contrasts a program computes, and what their coordinates are dealt out to
+QUERIES, SPLIT = 4, 4  #: whose contrasts a program computes, and what their coordinates are dealt out to
 MOST = 256  #: negatives that a program compares queries with itself; more are compared before
+APART = (Similarity.DOT,)  #: and these always are
 SCORES, CONTRAST, LAID = (tl.constexpr(what) for what in range(3))  #: what is asked for
 
 
@@ -155,7 +156,7 @@ def _contrasted(
     block = triton.next_power_of_2(layout.there)
     longest = max(block, triton.next_power_of_2(span))
     queries = max(1, min(QUERIES, 4096 // longest))
-    if apart := block > MOST or multiplied(kind, table):
+    if apart := block > MOST or kind in APART:
         parts, warps = compared(kind, layout, precision), min(max(2, queries * longest // 256), 16)
     else:
         parts, warps = layout.laid, SPLIT * max(1, block // 128)
