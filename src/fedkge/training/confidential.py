@@ -51,7 +51,7 @@ def unmarked(graph: Graph, privacy: Privacy) -> Graph:
 class Closed:
     """Confidential triples of one site; `answers` are what their negatives leave out, if anything."""
 
-    triples: Tensor  # int64 [c, 3]
+    triples: Tensor  # int64 [3, c]: heads, relations, tails
     entities: Tensor  # int64 [1], how many negatives are drawn from: all that the site has
     answers: Mapping[Side, Answers] | None
     alone: bool  #: there are no unrestricted triples beside them
@@ -66,7 +66,7 @@ class Closed:
         With `starts` [c + 1] of chunks, on the key and the number of a triple's chunk, which its place alone
         decides (`Sheet`). So a triple more or less changes nothing about the others.
         """
-        h, r, t = self.triples[chosen].T.contiguous()
+        h, r, t = self.triples[:, chosen]
         anchor, target = (h, t) if side is Side.TAIL else (t, h)
         site = torch.zeros_like(chosen)
         known, lo, hi = self.none[:1], site, site
@@ -207,7 +207,7 @@ def parted(
     if knows_all and whole is not None:
         answers = _answers(whole, place)
         corpus = corpus if alone else replace(corpus, answers=_answers(whole, rest))
-    triples = torch.from_numpy(graph.train[confidential]).to(device)
+    triples = torch.from_numpy(graph.train[confidential].T.copy()).to(device)
     entities = torch.tensor([graph.n_entities], device=device)
     none, one = torch.zeros(2, dtype=torch.int64, device=device), torch.ones(1, device=device)
     return corpus, Closed(triples, entities, answers, alone, none, one)

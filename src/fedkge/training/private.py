@@ -9,7 +9,7 @@ to 17). Whatever follows (Adam, constraints, penalties, what a method sends) is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from math import ceil, inf
@@ -20,7 +20,7 @@ from torch import Tensor
 from fedkge.errors import ConfigError
 from fedkge.evaluation.checks import Diverged
 from fedkge.graphs.graph import Axis, Graph, Ids, Mask
-from fedkge.kernels import backend
+from fedkge.kernels import backend, beside
 from fedkge.kernels.cipher import GRID
 from fedkge.models import Side, Tables
 from fedkge.models.tables import LONGEST
@@ -112,6 +112,7 @@ class PrivateTraining(Training):
             for prefix, stepper in self.steppers.items()
             for axis in stepper.ends
         }
+        self.smallest_first = sorted(self.sums, key=lambda name: self.sums[name].gradient.table.numel())
         self.everyone = torch.ones_like(corpus.sizes, dtype=torch.bool)
         self.clip = tables.entities.new_tensor([privacy.clip or 0.0])
         self.units = protection.units
@@ -206,6 +207,10 @@ class PrivateTraining(Training):
         placed, key, starts = self.sheet.placed(size[0]), self.sheet.negatives, self.sheet.starts
         batch = self.closed.batch(placed, side, self.trainer.negatives, key, starts)
         units, clip, triples = self.sheet.units(size[0]), self.clip, None
+        aside = beside(self.tables.device)
+        with aside.work():  # counts steps, and reads nothing else
+            for stepper in self.steppers.values():
+                stepper.begin(self.everyone, self.kind)
         with ExitStack() as stack:
             for noisy in self.sums.values():
                 stack.enter_context(noisy.open())
@@ -214,12 +219,12 @@ class PrivateTraining(Training):
                 factors, clip = self._clipped(triples, units)  # clip
                 triples.release_(units.of_triples(factors))  # sum
             scale = self._scale(clip)
-            for name, noisy in self.sums.items():  # noise
-                touched = None if self.protection.privacy.strict else self._touched(noisy, triples)
-                noisy.add_noise(self.sheet.noise(name), scale, touched)
+            for name in self.smallest_first:  # noise
+                with aside.work() if name != self.smallest_first[-1] else nullcontext():
+                    self._add_noise(name, scale, triples)
+            aside.join()
             self._penalise(self.everyone)
             for stepper in self.steppers.values():  # step
-                stepper.begin(self.everyone, self.kind)
                 stepper.step(batch, self.everyone, factored, self.kind)
 
     def _clipped(self, triples: PerTriple, units: Grouping) -> tuple[Tensor, Tensor]:
@@ -246,6 +251,11 @@ class PrivateTraining(Training):
     def _scale(self, clip: Tensor) -> Tensor:
         """The standard deviation of the noise on every number of a sum [1]."""
         return clip * (self.protection.noise / self.protection.cadence.expected)
+
+    def _add_noise(self, name: str, scale: Tensor, triples: PerTriple | None) -> None:
+        noisy = self.sums[name]
+        touched = None if self.protection.privacy.strict else self._touched(noisy, triples)
+        noisy.add_noise(self.sheet.noise(name), scale, touched)
 
     def _touched(self, noisy: NoisySum, triples: PerTriple | None) -> Tensor:
         """By the paper's rules: the rows that get noise."""

@@ -72,18 +72,16 @@ def _rounded(x):
 
 
 @triton.jit
-def _over(x, step):
-    """x / step, rounded to the nearest: a division of float32 is not by itself."""
-    if x.dtype == tl.float32:
-        return tl.div_rn(x, step)
-    else:
-        return x / step
+def _over(x, step, inverse):
+    """x / step: a division of float32 would be off by two units in the last place, this by one at most."""
+    q = x * inverse
+    return tl.fma(tl.fma(-q, step, x), inverse, q)
 
 
 @triton.jit
-def _add(sums, at, n, step, noise):
+def _add(sums, at, n, step, inverse, noise):
     mask = at < n
-    own = _rounded(_over(tl.load(sums + at, mask=mask, other=0.0), step))
+    own = _rounded(_over(tl.load(sums + at, mask=mask, other=0.0), step, inverse))
     tl.store(sums + at, (own + noise) * step, mask=mask)
 
 
@@ -92,6 +90,7 @@ def _add_noise(sums, key, scale, n, BLOCK: tl.constexpr):
     size = tl.load(scale)
     if size > 0:
         step = (size / STEPS).to(sums.dtype.element_ty)
+        inverse = (1.0 / step).to(sums.dtype.element_ty)
         block = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         zero = (block * 0).to(tl.uint32)
         words = chacha20(key, block.to(tl.uint32), zero, zero, zero)
@@ -103,13 +102,13 @@ def _add_noise(sums, key, scale, n, BLOCK: tl.constexpr):
             finer = chacha20(key, block.to(tl.uint32), zero, zero, zero + MORE)
             for j in tl.static_range(8):
                 first, second = _steps(words[j], words[j + 8], finer[j], True)
-                _add(sums, at + 16 * j, n, step, first)
-                _add(sums, at + 16 * j + 128, n, step, second)
+                _add(sums, at + 16 * j, n, step, inverse, first)
+                _add(sums, at + 16 * j + 128, n, step, inverse, second)
         else:
             for j in tl.static_range(8):
                 first, second = _steps(words[j], words[j + 8], words[j], False)
-                _add(sums, at + 16 * j, n, step, first)
-                _add(sums, at + 16 * j + 128, n, step, second)
+                _add(sums, at + 16 * j, n, step, inverse, first)
+                _add(sums, at + 16 * j + 128, n, step, inverse, second)
 
 
 def add_noise_(sums: Tensor, key: Tensor, scale: Tensor) -> None:

@@ -20,29 +20,26 @@ CUT = 1024  #: units that are cut at once
 
 
 @triton.jit
-def _squares(out, rows, lengths, order, starts, k, BLOCK: tl.constexpr):
+def _squares(out, rows, lengths, starts, k, BLOCK: tl.constexpr):
     u = tl.program_id(0).to(tl.int64)
-    first = tl.load(starts + u)
-    triples = (tl.load(starts + u + 1) - first).to(tl.int32)
-    count = triples * k
-    order += first
+    first = tl.load(starts + u) * k
+    count = (tl.load(starts + u + 1) * k - first).to(tl.int32)
+    rows += first
+    lengths += first
     total = tl.zeros((BLOCK,), tl.float64)
     begin = tl.program_id(1) * BLOCK
     while begin < count:
         t = begin + tl.arange(0, BLOCK)
-        at = tl.load(order + t // k, mask=t < count, other=0) * k + t % k
-        row = tl.load(rows + at, mask=t < count, other=-1).to(tl.int32)  # still tells rows below 2^32 apart
-        length = tl.load(lengths + at, mask=t < count, other=0.0)
+        row = tl.load(rows + t, mask=t < count, other=-1).to(tl.int32)  # still tells rows below 2^32 apart
+        length = tl.load(lengths + t, mask=t < count, other=0.0)
         same = tl.zeros((BLOCK,), lengths.dtype.element_ty)
-        for triple in range(begin // k, triples):
-            base = tl.load(order + triple) * k
-            for start in range(0, k, AT_ONCE):
-                for i in tl.static_range(AT_ONCE):
-                    twin = tl.load(rows + base + start + i, mask=start + i < k, other=-1).to(tl.int32)
-                    more = tl.load(lengths + base + start + i, mask=start + i < k, other=0.0)
-                    j = triple * k + start + i
-                    more = tl.where(j >= begin + BLOCK, 2 * more, more)  # for both orders
-                    same += tl.where((row == twin) & (j >= begin), more, 0.0)
+        for start in range(begin, count, AT_ONCE):
+            for i in tl.static_range(AT_ONCE):
+                j = start + i
+                twin = tl.load(rows + j, mask=j < count, other=-1).to(tl.int32)
+                more = tl.load(lengths + j, mask=j < count, other=0.0)
+                more = tl.where(j >= begin + BLOCK, 2 * more, more)  # for both orders
+                same += tl.where(row == twin, more, 0.0)
         total += length.to(tl.float64) * same.to(tl.float64)
         begin += tl.num_programs(1) * BLOCK
     place = u * tl.num_programs(1) + tl.program_id(1)
@@ -52,9 +49,11 @@ def _squares(out, rows, lengths, order, starts, k, BLOCK: tl.constexpr):
 def squares(rows: Tensor, lengths: Tensor, order: Tensor, starts: Tensor, held: int = HELD) -> Tensor:
     units, k = len(starts) - 1, rows.shape[1]
     single = order.data_ptr() == starts.data_ptr()  # they are the same where each triple is a unit
+    if not single:
+        rows, lengths = rows[order], lengths[order]
     shared = max(1, min(triton.cdiv(k, held), SHARED)) if single or k <= held // 8 else SHARED
     out = lengths.new_empty(units, shared)
-    terms = (tensor.contiguous() for tensor in (rows, lengths, order, starts))
+    terms = (tensor.contiguous() for tensor in (rows, lengths, starts))
     launch(_squares, (units, shared), out, *terms, k, BLOCK=held, num_warps=1)
     return out.sum(1) if shared > 1 else out[:, 0]
 
