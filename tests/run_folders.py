@@ -87,7 +87,9 @@ def write_run(
     skill = _Skill(level + 0.004 * math.sin(2.0 * seed), tilt, list(sites))
     until = {site: last if isinstance(last, int) else last[site] for site in sites}
     rounds = _rounds(method, skill, until, width, away or Away())
-    start = {"event": "start", "environment": ENVIRONMENT, "sites": list(sites)}
+    kinds = {"single": "alone", "collective": "pooled", "fkge": "peers"}
+    start = {"event": "start", "environment": ENVIRONMENT, "kind": kinds.get(method, "hub")}
+    start["sites"] = list(sites)
     known = [{"event": "links", **link} for link in links]
     summary = summarise(method, options_, skill, rounds, overlap, until)
     lines = [_line(i, event) for i, event in enumerate([start, *known])]

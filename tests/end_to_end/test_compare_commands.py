@@ -25,7 +25,7 @@ def test_compare(tmp_path: Path) -> None:
     for site in ("north", "south"):
         mrr = {method: summaries[method]["sites"][site]["metrics"]["test"]["mrr"] for method in methods}
         assert {method: rows[site][method] for method in methods} == mrr
-        assert rows[site]["fede − single"] == pytest.approx(mrr["fede"] - mrr["single"])
+        assert rows[site]["gains"]["fede"] == pytest.approx(mrr["fede"] - mrr["single"])
     sent = {row["run"]: row["up_bytes"] for row in found["methods"]}
     assert sent == {"single": 0, "collective": 0, "fede": summaries["fede"]["traffic"]["up_bytes"]}
     assert sent["fede"] > 0
@@ -84,7 +84,7 @@ def test_compare_says_who_is_worse_off_beyond_chance(tmp_path: Path) -> None:
         (run, site) for run in ("fedep", "collective") for site in ("north", "south")
     ]
     for row in found["paired"]:
-        assert row["difference"] == pytest.approx(rows[row["site"]][f"{row['run']} − single"], abs=1e-7)
+        assert row["difference"] == pytest.approx(rows[row["site"]]["gains"][row["run"]], abs=1e-7)
         assert row["low"] < row["difference"] < row["high"]
         assert row["verdict"] == (
             "better off" if row["low"] > 0 else "worse off" if row["high"] < 0 else None
@@ -142,9 +142,9 @@ def test_compare_for_people(tmp_path: Path) -> None:
     assert shown.exit_code == 0, shown.output
     rows = {row["site"]: row for row in answer(*line, "--resume")["sites"]}
     for row in rows.values():
-        assert f"{row['fedep']:.4f} ({row['fedep − single']:+.3f})" in shown.stdout
-    gains = sum(rows[site]["fedep − single"] > 0 for site in ("north", "south"))
-    losses = sum(rows[site]["fedep − single"] < 0 for site in ("north", "south"))
+        assert f"{row['fedep']:.4f} ({row['gains']['fedep']:+.3f})" in shown.stdout
+    gains = sum(rows[site]["gains"]["fedep"] > 0 for site in ("north", "south"))
+    losses = sum(rows[site]["gains"]["fedep"] < 0 for site in ("north", "south"))
     lose = "loses" if losses == 1 else "lose"
     assert f"fedep: {gains} of 2 sites gain, {losses} {lose}" in shown.stdout
     assert "in brackets, against every site alone" in shown.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import struct
 import sys
@@ -14,6 +15,9 @@ from xml.etree import ElementTree
 import pytest
 
 from commands import answer, fedkge, refused
+from fedkge import reports
+from fedkge.methods import METHODS
+from fedkge.reports.before import Kind
 from fedkge.reports.html import render
 from fedkge.reports.load import load_runs
 from fedkge.reports.markup import recorded
@@ -214,3 +218,27 @@ def test_11_a_run_under_way_is_followed(tmp_path: Path) -> None:
         path.write_text("".join(lines))
     assert first + tracking.read() == total
     assert not tracking.ended
+
+
+# 12: reports know no method by name
+
+
+def test_12_no_method_is_known_by_name() -> None:
+    folder = Path(reports.__file__).parent
+    for path in folder.rglob("*.py"):
+        told = {
+            node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
+        }
+        assert not told & set(METHODS), path
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_12_every_method_says_how_sites_work_together(name: str) -> None:
+    expected = {"single": Kind.ALONE, "collective": Kind.POOLED, "fkge": Kind.PEERS}
+    assert METHODS[name]().kind == expected.get(name, Kind.HUB)
+
+
+def test_12_gains_have_keys(runs: Path, tmp_path: Path) -> None:
+    rows = answer("report", runs, "--out", tmp_path / "p.html")["sites"]
+    for row in rows:
+        assert row["gains"] == {"fedep": pytest.approx(row["fedep"] - row["single"])}

@@ -187,7 +187,7 @@ def test_a_site_without_test_questions_has_no_number(
     summary["sites"]["airline"]["metrics"]["test"] = {"mrr": float("nan"), "mr": float("nan"), "count": 0}
     (single / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     row = tables.site_rows(load_runs([single, together]))[0]
-    assert (row["single"], row["collective − single"]) == (None, None)
+    assert (row["single"], row["gains"]["collective"]) == (None, None)
     assert "nan" not in "".join(Outline(rendered(monkeypatch, single, together)).text).lower()
 
 
@@ -227,8 +227,8 @@ def test_differences_are_from_the_same_site_alone(single: Path, together: Path) 
     rows = tables.site_rows(runs)
     assert [row["site"] for row in rows] == [*SITES, "all sites"]
     for row in rows:
-        assert row["collective − single"] == pytest.approx(row["collective"] - row["single"])
-        assert "single − single" not in row
+        assert row["gains"]["collective"] == pytest.approx(row["collective"] - row["single"])
+        assert "single" not in row["gains"]
     assert rows[-1]["collective"] == runs[1].metrics("test")["mrr"]
 
 
@@ -394,7 +394,7 @@ def test_sites_that_lose_by_joining_are_named(tmp_path: Path, single: Path) -> N
     runs = load_runs([single, write_run(tmp_path / "fede", "fede", level=0.34, tilt=0.025)])
     groups = experiments(runs)
     row = next(row for row in tables.site_rows(runs) if row["site"] == "all sites")
-    assert row["fede − single"] > 0
+    assert row["gains"]["fede"] > 0
     assert "2 of 4 sites gain, 2 lose by joining" in plain(finding(groups))
     assert "2 of 4 sites gain, 2 lose by joining" in plain(cards(groups))
     assert "fede: 2 of 4 sites lose by joining: languages (−0.0258), government (−0.0043)." in plain(
@@ -643,7 +643,7 @@ def test_the_command_speaks_json(
     found = printed(result.output)
     assert found["report"] == str(tmp_path / "report.html")
     assert [row["run"] for row in found["metrics"]] == ["single", "collective"]
-    assert found["sites"][0]["collective − single"] > 0
+    assert found["sites"][0]["gains"]["collective"] > 0
 
 
 def test_the_command_fails_clearly(tmp_path: Path) -> None:

@@ -21,7 +21,14 @@ from fedkge.reports.paired import against_alone
 from fedkge.reports.reference import references
 from run_folders import SITES, write_ranks, write_run
 
-FEDPROX = {"run": "x/fedprox", "method": "fedprox", "rounds": 200, "epochs": 3, "bytes": 2_000_000}
+FEDPROX = {
+    "run": "x/fedprox",
+    "method": "fedprox",
+    "kind": "hub",
+    "rounds": 200,
+    "epochs": 3,
+    "bytes": 2_000_000,
+}
 
 
 def going_on(folder: Path, start: dict[str, Any], method: str = "single", **options: Any) -> Path:
@@ -59,10 +66,10 @@ def test_who_goes_on_alone_is_not_alone(groups: dict[str, Group]) -> None:
 def test_tables_compare_it_with_alone(groups: dict[str, Group]) -> None:
     runs = [run for group in groups.values() for run in group.runs]
     last = tables.site_rows(runs)[-1]
-    assert last["single after fedprox − single"] == pytest.approx(
+    assert last["gains"]["single after fedprox"] == pytest.approx(
         last["single after fedprox"] - last["single"]
     )
-    assert "single − single" not in last
+    assert "single" not in last["gains"]
     assert [row["run"] for row in tables.joining_rows(experiments(runs))] == [
         "single after fedprox",
         "fedprox",
@@ -109,7 +116,7 @@ def test_it_is_known_before_the_journal_says_more(tmp_path: Path) -> None:
 
 
 def test_several_before_it(tmp_path: Path) -> None:
-    second = {**FEDPROX, "method": "single", "rounds": 1, "bytes": 500, "start": FEDPROX}
+    second = {**FEDPROX, "method": "single", "kind": "alone", "rounds": 1, "bytes": 500, "start": FEDPROX}
     run = load_run(going_on(tmp_path / "a", second, "fedep"))
     assert run.approach == "fedep after single after fedprox"
     assert run.before is not None
@@ -120,7 +127,7 @@ def test_several_before_it(tmp_path: Path) -> None:
 
 
 def test_graphs_that_were_pooled_before_have_left_their_sites(tmp_path: Path) -> None:
-    going_on(tmp_path / "a", {**FEDPROX, "method": "collective"}, level=0.6)
+    going_on(tmp_path / "a", {**FEDPROX, "method": "collective", "kind": "pooled"}, level=0.6)
     write_run(tmp_path / "b", "single", level=0.3)
     every = experiments(load_runs([tmp_path]))
     said = finding(every)

@@ -141,7 +141,7 @@ def test_alone_is_compared_on_the_side_of_the_other(tmp_path: Path) -> None:
     fede = write_run(tmp_path / "fede", "fede", options=["evaluate.sides=tail"], level=0.4)
     loaded = load_runs([single, fede])
     last = site_rows(loaded)[-1]
-    gain = last["fede − single"]
+    gain = last["gains"]["fede"]
     assert gain == loaded[1].metrics("test_tail")["mrr"] - loaded[0].metrics("test_tail")["mrr"]
 
 

@@ -39,26 +39,23 @@ def _written(key: str, value: Any, deviation: float | None) -> Any:
         return f"{value:,.0f}"
     if not isinstance(value, float):
         return value
-    form = "+.4f" if " − " in key else ".1f" if key in TENTHS else ".4f"
-    return f"{value:{form}}" + ("" if deviation is None else f" ± {deviation:{form.lstrip('+')}}")
+    form = ".1f" if key in TENTHS else ".4f"
+    return f"{value:{form}}" + ("" if deviation is None else f" ± {deviation:{form}}")
 
 
 def beside_alone(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of `site_rows` with each difference from every site alone in brackets beside its number."""
     found = []
     for row in rows:
-        cells = {}
-        for name, cell in readable([row])[0].items():
-            gain = row.get(f"{name} − single")
-            if name != "queries" and " − " not in name:
-                cells[name] = cell if gain is None else f"{cell} ({gain:+.3f})"
-        found.append(cells)
+        cells = readable([{k: v for k, v in row.items() if k not in ("queries", "gains")}])[0]
+        known = {name: gain for name, gain in row["gains"].items() if gain is not None}
+        found.append(cells | {name: f"{cells[name]} ({gain:+.3f})" for name, gain in known.items()})
     return found
 
 
 def brackets(rows: Sequence[dict[str, Any]]) -> str:
     """What a title says about `beside_alone`."""
-    return "; in brackets, against every site alone" if any(" − " in key for key in rows[0]) else ""
+    return "; in brackets, against every site alone" if rows[0]["gains"] else ""
 
 
 def point_rows(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -21,6 +21,8 @@ from fedkge.registry import Registry
 from fedkge.training import Batch, BySite, Factoring, Moments, Trainer
 
 METHODS: Registry[Method] = Registry("method", "fedkge.methods")
+
+Kind: TypeAlias = Literal["alone", "pooled", "hub", "peers"]
 
 
 class Method:
@@ -40,6 +42,11 @@ class Method:
     def shares(self) -> tuple[Axis, ...]:
         """Whose rows travel."""
         return ()
+
+    @property
+    def kind(self) -> Kind:
+        """How sites work together, in a word that journals keep: reports know no method by its name."""
+        return "peers" if self.hubless else "hub" if self.shares else "alone"
 
     # At a site
 

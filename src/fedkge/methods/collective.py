@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedkge.graphs.graph import Federation
 from fedkge.graphs.pool import pool
-from fedkge.methods.base import METHODS, Member, Method, Part
+from fedkge.methods.base import METHODS, Kind, Member, Method, Part
 
 
 @METHODS.register("collective")
@@ -20,6 +20,10 @@ class Collective(Method):
     """
 
     restart: bool = False  #: a new optimizer every round, as federated methods have it
+
+    @property
+    def kind(self) -> Kind:
+        return "pooled"
 
     def members(self, federation: Federation) -> Mapping[str, Member]:
         pooled = pool(federation)

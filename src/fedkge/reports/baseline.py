@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from fedkge.reports.before import Kind
 from fedkge.reports.experiments import Group, Spread
 from fedkge.reports.options import SEED, chosen, same
-from fedkge.reports.run import ALONE, Run
+from fedkge.reports.run import Run
 
 
 def alone(experiment: Group, others: Sequence[Group]) -> Group | None:
     """What to compare with: every site alone, same data and model, and of these the one most alike."""
-    if experiment.approach == ALONE:
+    if experiment.first.reference is Kind.ALONE:
         return None
     own = experiment.first
     fit = [
         other
         for other in others
-        if other.approach == ALONE
+        if other.first.reference is Kind.ALONE
         and other.ended
         and (other.first.dataset, other.first.model) == (own.dataset, own.model)
     ]

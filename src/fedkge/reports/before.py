@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
+
+
+class Kind(StrEnum):
+    """How sites work together, whatever the method is called."""
+
+    ALONE = "alone"  #: every site for itself: what others are compared with
+    POOLED = "pooled"  #: graphs leave their sites: what sharing everything would give
+    HUB = "hub"  #: rows travel to a hub and back
+    PEERS = "peers"  #: sites talk to each other
 
 
 @dataclass(frozen=True)
@@ -12,6 +22,7 @@ class Before:
     """A run that another one began with."""
 
     method: str
+    kind: Kind
     rounds: int  #: until it stopped, not only to those that were kept
     epochs: int  #: in each
     bytes: int  #: sent in both directions
@@ -21,12 +32,18 @@ class Before:
     def read(cls, found: Mapping[str, Any]) -> Before:
         rounds, epochs, sent = (int(found[name]) for name in ("rounds", "epochs", "bytes"))
         start = found.get("start")
-        return cls(str(found["method"]), rounds, epochs, sent, None if start is None else cls.read(start))
+        before = None if start is None else cls.read(start)
+        return cls(str(found["method"]), Kind(found["kind"]), rounds, epochs, sent, before)
 
     @property
     def approach(self) -> str:
         """Its method and those before: `single after fedprox`."""
         return " after ".join(self.methods)
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """How sites worked together in it, and in those before."""
+        return [self.kind, *(self.start.kinds if self.start else ())]
 
     @property
     def methods(self) -> list[str]:

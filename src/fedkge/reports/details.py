@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from fedkge.reports.before import Kind
 from fedkge.reports.experiments import Group
 from fedkge.reports.options import KEEP, SEED, chosen, flat, valued
-from fedkge.reports.run import ALONE, Run
+from fedkge.reports.run import Run
 
 Row: TypeAlias = dict[str, Any]  #: None is not known (yet); beside `x`, `x_std` is its deviation over seeds
 PARTS = ("train", "evaluate", "exchange", "checkpoint")  #: of the time that a run takes
@@ -106,7 +107,7 @@ def trained(run: Run) -> Row:
     losses = run.losses
     who = run.sites if losses.keys() <= set(run.sites) else list(losses)  # pooled, all are one
     done = [len(losses.get(site, ())) for site in who]
-    until = [max(losses.get(site, (0,))) if run.method == ALONE else run.last_round for site in who]
+    until = [max(losses.get(site, (0,))) if run.kind is Kind.ALONE else run.last_round for site in who]
     if not sum(done):
         return {SHARE: None, TRAINED: None}
     return {SHARE: _short(sum(done) / sum(until)), TRAINED: _short(sum(done) / len(who))}

@@ -9,8 +9,9 @@ from math import inf, isfinite
 from statistics import fmean, stdev
 from typing import NamedTuple
 
+from fedkge.reports.before import Kind
 from fedkge.reports.options import METHOD, SEED, START, chosen, same, spoken, swept_keys
-from fedkge.reports.run import ALONE, POOLED, Run
+from fedkge.reports.run import Run
 
 
 class Spread(NamedTuple):
@@ -84,15 +85,15 @@ def experiments(runs: Sequence[Run]) -> list[Group]:
         groups.setdefault((options, again), []).append(run)
     for group in groups.values():
         group.sort(key=lambda run: run.seed)
-    of = sorted(groups.values(), key=lambda group: _rank(group[0].approach))
-    colours = _colours([group[0].approach for group in of])
+    of = sorted(groups.values(), key=lambda group: _rank(group[0].reference))
+    colours = _colours([group[0].reference for group in of])
     return [
         Group(label, group, *colour) for label, group, colour in zip(_labels(of), of, colours, strict=True)
     ]
 
 
-def _rank(approach: str) -> int:
-    return {ALONE: 0, POOLED: 2}.get(approach, 1)
+def _rank(reference: Kind | None) -> int:
+    return {None: 1, Kind.ALONE: 0, Kind.POOLED: 2}[reference]
 
 
 def _labels(groups: Sequence[Sequence[Run]]) -> list[str]:
@@ -111,12 +112,12 @@ def _labels(groups: Sequence[Sequence[Run]]) -> list[str]:
     return names
 
 
-def _colours(approaches: Sequence[str]) -> list[tuple[str, int]]:
+def _colours(references: Sequence[Kind | None]) -> list[tuple[str, int]]:
     """Alone and pooled look the same on every page; all others take the page's colours in turn."""
     used: Counter[str] = Counter()
     found = []
-    for approach in approaches:
-        kind = {ALONE: "alone", POOLED: "pooled"}.get(approach, "s")
+    for reference in references:
+        kind = "s" if reference is None else str(reference)
         turn = used[kind]
         used[kind] += 1
         found.append((f"s{turn % COLOURS}", turn // COLOURS) if kind == "s" else (kind, turn))
@@ -130,7 +131,7 @@ def foremost(groups: Sequence[Group], most: int) -> list[Group]:
 
     def merit(group: Group) -> tuple[bool, float]:
         found = group.test()
-        return group.approach in (ALONE, POOLED), found.mean if found else -1.0
+        return group.first.reference is not None, found.mean if found else -1.0
 
     chosen = sorted(groups, key=merit, reverse=True)[:most]
     return [group for group in groups if group in chosen]

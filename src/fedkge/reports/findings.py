@@ -7,20 +7,23 @@ from html import escape
 from math import isfinite
 
 from fedkge.reports.baseline import Versus, alone, versus
+from fedkge.reports.before import Kind
 from fedkge.reports.details import AFTER, SHARE, TRAINED, Row, budget_rows
 from fedkge.reports.experiments import Group
 from fedkge.reports.markup import difference, share, sites, size
 from fedkge.reports.options import valued
 from fedkge.reports.paired import BETTER, WORSE, Differences
-from fedkge.reports.run import ALONE, POOLED, Run, asked
+from fedkge.reports.run import Run, asked
 
 #: What a reader must know about a method before comparing it.
 TERMS = {
-    ALONE: "Every site trains alone on its own graph. Nothing leaves a site.",
-    POOLED: "All graphs are pooled in one place and trained as one, then measured site by site. "
+    Kind.ALONE: "Every site trains alone on its own graph. Nothing leaves a site.",
+    Kind.POOLED: "All graphs are pooled in one place and trained as one, then measured site by site. "
     "A reference that shows what sharing everything would give; it is not private.",
+    Kind.HUB: "Graphs stay at their sites; "
+    "rows of embeddings for what sites share travel to the hub and back.",
+    Kind.PEERS: "Graphs stay at their sites; sites talk to each other, in pairs. There is no hub.",
 }
-FEDERATED = "Graphs stay at their sites; rows of embeddings for what sites share travel to the hub and back."
 NAMED = 6  #: sites that are named in a sentence
 
 
@@ -219,7 +222,7 @@ def _digests_differ(groups: Sequence[Group]) -> bool:
 
 
 def _meaning(run: Run) -> str:
-    text = TERMS.get(run.method, FEDERATED)
+    text = TERMS[run.kind]
     if run.before is None:
         return text
     return f"Sites begin with the tables of {run.before.approach}, whose terms hold here too. Then: {text}"

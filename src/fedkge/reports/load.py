@@ -76,6 +76,7 @@ def load_run(path: Path) -> Run:
         summary=summary,
         sites=list(summary["sites"]) if summary else story.sites,
         environment=(summary or {}).get("environment") or story.environment,
+        kind=story.kind,
         started=story.started,
         resumed=story.resumed,
         rounds=story.rounds,

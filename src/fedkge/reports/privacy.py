@@ -27,11 +27,12 @@ from fedkge.privacy.costs import accountant_for
 from fedkge.privacy.pate import paper_epsilon
 from fedkge.privacy.peer_words import peer_words
 from fedkge.privacy.words import number
+from fedkge.reports.before import Kind
 from fedkge.reports.canvas import Canvas
 from fedkge.reports.figure import Figure
 from fedkge.reports.lines import Line, Point, Scale, coloured, line_figure
 from fedkge.reports.markup import Column, count, table, words
-from fedkge.reports.run import PEERS, POOLED, Run
+from fedkge.reports.run import Run
 
 LINES = 8  #: sites that get a line of their own; of more, those that have spent most
 COLUMNS = (
@@ -91,7 +92,7 @@ def spent(run: Run, delta: float | None = None, accountant: str | None = None) -
             f"{run.path}: no ledger has a release, while run.jsonl has rounds that made some: what was spent "
             "is not known; restore the ledgers of its sites, as it cannot be forgotten"
         )
-    peers = run.config["method"] if run.method == PEERS else None
+    peers = run.config["method"] if run.kind is Kind.PEERS else None
     if not entries:
         return Spent(given.mode, entries, [], peers)
     if delta is None:
@@ -105,7 +106,7 @@ def spent(run: Run, delta: float | None = None, accountant: str | None = None) -
 def _papers(run: Run, delta: float) -> dict[str, float]:
     """The paper's ε by site, from the votes that peers' journals have; none without Laplace noise."""
     method = run.config["method"]
-    if run.method != PEERS or method["law"] != "laplace" or not method["scale"]:
+    if run.kind is not Kind.PEERS or method["law"] != "laplace" or not method["scale"]:
         return {}
     found = {}
     for journal in sorted(run.path.glob(f"sites/*/{JOURNAL}")):
@@ -170,7 +171,7 @@ def not_together(runs: Sequence[Run], found: Sequence[Spent]) -> str | None:
             f"Not added up: {', '.join(open_)} trained on confidential triples without protection "
             "(privacy.mode is off). Whoever sees that run needs no other: there is no guarantee."
         )
-    pooled = {run.method == POOLED for run in runs}
+    pooled = {run.kind is Kind.POOLED for run in runs}
     if len(pooled) > 1:
         return "Not added up: some runs pool all graphs, so that what they spent is every site's."
     known: dict[str, set[str]] = {}
@@ -217,7 +218,7 @@ def privacy(page: Canvas, runs: Sequence[Run]) -> str:
     """For a report: the runs that have a ledger or had one, one below the other."""
     parts = []
     for run in runs:
-        if any(run_ledgers(run.path)) or "ledger" in (run.summary or {}) or run.method == PEERS:
+        if any(run_ledgers(run.path)) or "ledger" in (run.summary or {}) or run.kind is Kind.PEERS:
             try:
                 part = privacy_part(page, spent(run), (run.summary or {}).get("accounts", ()))
             except MissingPackage as error:

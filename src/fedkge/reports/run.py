@@ -9,14 +9,11 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from fedkge.reports.before import Before
+from fedkge.reports.before import Before, Kind
 
 Curve: TypeAlias = Mapping[int, float]  # round -> value
 Curves: TypeAlias = Mapping[str, Curve]  # site -> round -> value
-ALONE = "single"  #: what others are compared with: every site for itself, from the beginning
 SIDES = {"both": "head and tail", "head": "heads alone", "tail": "tails alone"}  #: of questions, in words
-PEERS = "fkge"  #: the method without a hub
-POOLED = "collective"  #: the method in which graphs leave their sites; what sharing everything would give
 
 
 class Traffic(NamedTuple):
@@ -97,6 +94,7 @@ class Run:
     validations: Mapping[int, Validation]
     links: Sequence[Mapping[str, Any]]  #: per axis how many given alignments were used and left out
     before: Before | None = None  #: the run whose tables this one began with
+    kind: Kind = Kind.HUB  #: how its sites work together
 
     @property
     def name(self) -> str:
@@ -121,7 +119,13 @@ class Run:
     @property
     def pools(self) -> bool:
         """Whether graphs have left their sites, in this run or in one that it goes on from."""
-        return POOLED in (self.method, *(self.before.methods if self.before else ()))
+        return Kind.POOLED in (self.kind, *(self.before.kinds if self.before else ()))
+
+    @property
+    def reference(self) -> Kind | None:
+        """Alone or pooled from the beginning: what others are compared with; none if it is neither."""
+        first = self.kind in (Kind.ALONE, Kind.POOLED) and "start" not in self.config
+        return self.kind if first else None
 
     @property
     def model(self) -> str:
@@ -172,13 +176,13 @@ class Run:
     @property
     def chooses_keep(self) -> bool:
         """Whether it is a choice whose best round is kept: not where sites stop alone, or have one table."""
-        return self.method not in (ALONE, POOLED)
+        return self.kind not in (Kind.ALONE, Kind.POOLED)
 
     @property
     def keeps_each(self) -> bool:
         """Whether every site keeps the round that is best for itself."""
         asked = self.config.get("evaluate", {}).get("keep") == "each"
-        return self.method == ALONE or "peers" in (self.summary or {}) or (self.chooses_keep and asked)
+        return self.kind is Kind.ALONE or "peers" in (self.summary or {}) or (self.chooses_keep and asked)
 
     @property
     def kept(self) -> dict[str, int]:

@@ -44,6 +44,7 @@ OTHER_SIDES = {
     "both_mrr": Column("both_mrr", "MRR, both", share, "head and tail queries", 1),
 }
 ROUNDS = Column("rounds", "Rounds", count, "the most that any site trained")
+GAIN = "MRR minus that of the site alone; positive: better than alone"
 DRAWN = 8  #: experiments that plots show; of more, the best
 
 
@@ -132,15 +133,16 @@ def _limited(drawn: int, of: int) -> str:
 
 def _compared(runs: Sequence[Run], groups: Sequence[Group]) -> str:
     rows, names = tables.site_rows(runs), [group.label for group in groups]
-    against = [key for group in groups if (key := tables.against(group)) in rows[0]]
+    gains = {f"gain {name}": name for name in names if name in rows[0]["gains"]}  # key -> whose
+    rows = [{**row, **{key: row["gains"][name] for key, name in gains.items()}} for row in rows]
     columns = [
         Column("site", "Site", words),
         Column("queries", "Test queries", count, f"of each test triple: {asked(runs)}"),
         *(Column(name, name, share) for name in names),
-        *(Column(key, key, difference, "positive: better than alone") for key in against),
+        *(Column(key, f"{name}, gain", difference, GAIN) for key, name in gains.items()),
     ]
     caption = f"Test MRR of each site, filtered, {asked(runs)}, realistic ties."
-    if against:
+    if gains:
         caption += " Differences are from the run in which every site trains alone, same model and data."
     caption += whose(runs)
     if any(len(group.runs) > 1 for group in groups):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import nan
 from typing import Any
 
-from fedkge.reports.before import Before
+from fedkge.reports.before import Before, Kind
 from fedkge.reports.run import Between, Round, Traffic, Validation
 
 
@@ -17,6 +17,7 @@ class Story:
 
     sites: list[str] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
+    kind: Kind = Kind.HUB
     started: float | None = None
     resumed: int = 0
     rounds: dict[int, Round] = field(default_factory=dict)
@@ -40,6 +41,7 @@ class Story:
 
     def _start(self, event: Mapping[str, Any]) -> None:
         self.sites, self.environment = list(event["sites"]), dict(event["environment"])
+        self.kind = Kind(event["kind"])
         if self.started is None:
             self.started = float(event["time"])
 

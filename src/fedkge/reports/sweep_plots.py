@@ -9,7 +9,6 @@ from fedkge.reports.details import time_row
 from fedkge.reports.experiments import COLOURS, Group, Spread
 from fedkge.reports.figure import Figure, Trace, bytes_axis, finite, text
 from fedkge.reports.options import flat, same, valued
-from fedkge.reports.run import ALONE, POOLED
 from fedkge.reports.sweep import lines_of
 
 
@@ -46,7 +45,7 @@ def sweep_figures(key: str, groups: Sequence[Group], keys: Sequence[str]) -> lis
     lines = lines_of(key, groups, keys)
     having = [group for of in lines.values() for group in of]
     where = places(key, [flat(group.first.config)[key] for group in having])
-    rest = [g for g in groups if g not in having and g.approach in (ALONE, POOLED)]
+    rest = [g for g in groups if g not in having and g.first.reference is not None]
     kinds: list[tuple[str, dict[str, Any], Callable[[Group], Spread | None]]] = [
         ("Test MRR", {"title": {"text": "test MRR, filtered"}}, lambda group: group.test()),
         ("Bytes sent", bytes_axis(""), lambda group: group.over(lambda run: run.traffic.bytes)),
@@ -81,8 +80,9 @@ def _line(
         ((where.of[same(flat(group.first.config)[key])], value(group)) for group in groups),
         key=lambda pair: pair[0],
     )
-    approach = {group.approach for group in groups}
-    colour = "alone" if approach == {ALONE} else "pooled" if approach == {POOLED} else f"s{i % COLOURS}"
+    references = {group.first.reference for group in groups}
+    (same_kind,) = references if len(references) == 1 else (None,)
+    colour = f"s{i % COLOURS}" if same_kind is None else str(same_kind)
     trace: Trace = {
         "type": "scatter",
         "mode": "lines+markers" if where.numbers else "markers",

@@ -9,7 +9,7 @@ from fedkge.reports.baseline import alone, versus
 from fedkge.reports.details import Row, time_row
 from fedkge.reports.experiments import Group, Spread, experiments
 from fedkge.reports.paired import BETTER, WORSE, Differences
-from fedkge.reports.run import ALONE, Run
+from fedkge.reports.run import Run
 
 METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@5", "hits@10")
 ALL_SITES = "all sites"
@@ -45,7 +45,10 @@ def metric_rows(runs: Sequence[Run]) -> list[Row]:
 
 
 def site_rows(runs: Sequence[Run], metric: str = "mrr") -> list[Row]:
-    """One row per site and one for all: a test metric of each experiment, and the difference from alone."""
+    """One row per site and one for all: a test metric of each experiment, by its label.
+
+    `gains` are differences from every site alone, by label, where that is known.
+    """
     groups = experiments(runs)
     sites = list(dict.fromkeys(site for group in groups for site in group.sites))
     bases = [alone(group, groups) for group in groups]
@@ -53,12 +56,13 @@ def site_rows(runs: Sequence[Run], metric: str = "mrr") -> list[Row]:
     for site in [*sites, None]:
         counts = (run.metrics(run.headline(), site).get("count") for run in runs)
         queries = next((int(count) for count in counts if count is not None), None)
-        row: Row = {"site": ALL_SITES if site is None else site, "queries": queries}
+        gains: dict[str, float | None] = {}
+        row: Row = {"site": ALL_SITES if site is None else site, "queries": queries, "gains": gains}
         for group in groups:
             row |= told(group.label, group.test(metric, site), len(group.runs) > 1)
         for group, base in zip(groups, bases, strict=True):
             if base is not None and group.ended:
-                row[against(group)] = _minus(
+                gains[group.label] = _minus(
                     group.test(metric, site), base.test(metric, site, group.first.headline())
                 )
         rows.append(row)
@@ -119,11 +123,6 @@ def other_sides(runs: Iterable[Run]) -> dict[str, str]:
     return ({"both_mrr": "test"} if judged - {"both"} else {}) | (
         {"tail_mrr": "test_tail"} if judged - {"tail"} else {}
     )
-
-
-def against(group: Group) -> str:
-    """The column of an experiment's difference from every site alone."""
-    return f"{group.label} − {ALONE}"
 
 
 def told(name: str, found: Spread | None, several: bool) -> Row:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from html import escape
 
 from fedkge.reports import plots, traffic_plots
+from fedkge.reports.before import Kind
 from fedkge.reports.canvas import Canvas
 from fedkge.reports.cost import bytes_figures, own_bytes_figures
 from fedkge.reports.details import link_rows, shared_rows, size_rows
 from fedkge.reports.experiments import Group
 from fedkge.reports.markup import Column, count, decimal, folded, percent, size, table, words
-from fedkge.reports.run import ALONE, POOLED, Run
+from fedkge.reports.run import Run
 from fedkge.reports.structure_section import structure, structure_rows
 from fedkge.reports.traffic import Attendance, exchanged, round_traffic_rows, site_traffic_rows, traffic_rows
 
@@ -19,8 +20,9 @@ UP = Column("up_bytes", "Up", size, "from sites to the hub")
 DOWN = Column("down_bytes", "Down", size, "from the hub to sites")
 BOTH = Column("bytes", "Both", size)
 NOTHING_SENT = {
-    ALONE: "Nothing is sent: every site trains alone.",
-    POOLED: "Nothing is sent in rounds: graphs are in one place from the start. Moving them is not counted.",
+    Kind.ALONE: "Nothing is sent: every site trains alone.",
+    Kind.POOLED: "Nothing is sent in rounds: graphs are in one place from the start. "
+    "Moving them is not counted.",
 }
 
 
@@ -55,7 +57,7 @@ def traffic(page: Canvas, groups: Sequence[Group], drawn: Sequence[Group]) -> st
 
 
 def _nothing_sent(run: Run) -> str:
-    text = NOTHING_SENT.get(run.method, "Nothing has been sent so far.")
+    text = NOTHING_SENT.get(run.kind, "Nothing has been sent so far.")
     before = run.before
     return text if before is None else f"{text} Before, {size(before.sent)} were sent by {before.approach}."
 

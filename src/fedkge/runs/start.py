@@ -99,6 +99,7 @@ class Start:
         return {
             "run": str(self.path),
             "method": METHODS.name_of(self.experiment.method),
+            "kind": self.experiment.method.kind,
             "rounds": self.summary["rounds"],
             "best_round": self.summary["best_round"],
             "epochs": self.experiment.trainer.epochs,

@@ -71,7 +71,9 @@ class NetworkHub(Carrier):
         self.node = HubNode(file, file.sites, setting, device=device, pseudonyms=file.pseudonyms)
         resumed = self.node.resume()
         self.round, self.start, self.members = self.node.round, None, {}
-        self.folder.journal.write("start", environment=environment(device), sites=sorted(file.sites))
+        self.folder.journal.write(
+            "start", environment=environment(device), kind=file.method.kind, sites=sorted(file.sites)
+        )
         if resumed:
             self.record.resume(self.round)
             self.folder.journal.write("resumed", round=self.round)

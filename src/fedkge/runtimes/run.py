@@ -53,7 +53,10 @@ def run(
         begun = folder.journal.path.exists()
         with folder.unless_refused():
             sources = _sources(experiment, data)
-            folder.journal.write("start", environment=environment(device), sites=list(sources.named))
+            kind_ = experiment.method.kind
+            folder.journal.write(
+                "start", environment=environment(device), kind=kind_, sites=list(sources.named)
+            )
             for report in sources.unified.reports:
                 folder.journal.write("links", **asdict(report))
             kinds: dict[str, Any] = {"simulate": Simulated, "processes": Processes}
