@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 from fedkge.privacy.costs import Cost
 from fedkge.privacy.words import FALSE_ALARMS, most_found, number
-from fedkge.reports.experiments import Spread, spread
-from fedkge.reports.frontier import Difference
+from fedkge.reports.compared.experiments import Spread, spread
+from fedkge.reports.compared.frontier import Difference
 
 Row: TypeAlias = Mapping[str, Any]  #: what benchmarks/frontier.py keeps of a point's runs
 

@@ -16,10 +16,20 @@ from pathlib import Path
 from typing import Any
 
 from fedkge.errors import DataError, FedkgeError
-from fedkge.reports.load import load_runs
-from fedkge.reports.reference import CONVERGED, LEVELS, NEVER, RATIOS, SPENT, Cost, Unit, cost_row, unit
-from fedkge.reports.run import Run
-from fedkge.reports.tables import views
+from fedkge.reports.compared.reference import (
+    CONVERGED,
+    LEVELS,
+    NEVER,
+    RATIOS,
+    SPENT,
+    Cost,
+    Unit,
+    cost_row,
+    unit,
+)
+from fedkge.reports.compared.tables import views
+from fedkge.reports.folders.load import load_runs
+from fedkge.reports.folders.run import Run
 from papers_page import page
 from papers_protocols import ROOT, Protocol, read_protocols, recognise
 

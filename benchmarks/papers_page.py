@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from fedkge.reports.experiments import spread
-from fedkge.reports.reference import CONVERGED, LEVELS, NEVER
+from fedkge.reports.compared.experiments import spread
+from fedkge.reports.compared.reference import CONVERGED, LEVELS, NEVER
 from papers_protocols import Options, Protocol
 
 HEAD = """# Results beside the papers

@@ -16,8 +16,8 @@ from typing import Any
 
 from fedkge.config import read_toml
 from fedkge.errors import DataError
-from fedkge.reports.options import flat, spoken, valued
-from fedkge.reports.run import Run
+from fedkge.reports.folders.options import flat, spoken, valued
+from fedkge.reports.folders.run import Run
 from fedkge.runs.experiment import Experiment
 
 ROOT = Path(__file__).parent.parent

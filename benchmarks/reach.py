@@ -40,7 +40,7 @@ def trained(device: str, rounds: int, of: float | None) -> dict[str, Any]:
     """The course of one run."""
     import torch
 
-    from fedkge.reports.load import load_run
+    from fedkge.reports.folders.load import load_run
     from fedkge.runs.experiment import Experiment
     from fedkge.runs.folder import RunFolder
     from fedkge.runtimes.run import run

@@ -15,7 +15,7 @@ import numpy as np
 from typer.testing import CliRunner, Result
 
 from fedkge.cli.main import app
-from fedkge.reports.journals import events
+from fedkge.reports.folders.journals import events
 
 LINE = [sys.executable, "-c", "from fedkge.cli.main import main; main()"]
 ENVIRONMENT = {**os.environ, "NUMBA_NUM_THREADS": "1"}

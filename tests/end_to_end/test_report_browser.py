@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fedkge.reports.load import load_runs
+from fedkge.reports.folders.load import load_runs
 from run_folders import Away, write_ranks, write_run, write_seeds, write_sweep, write_tables
 
 pytest.importorskip("plotly", reason="the report needs plotly")
@@ -36,7 +36,7 @@ DARK = "--blink-settings=preferredColorScheme=0"
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Alone, together, with sites that missed rounds, and not ended; one site's name is an attack."""
-    from fedkge.reports.html import write_report
+    from fedkge.reports.pages.html import write_report
 
     folder = tmp_path_factory.mktemp("runs")
     sites = ["airline", "7", 'office of "R&D"', HOSTILE]
@@ -96,7 +96,7 @@ def test_every_plot_is_drawn(seen: tuple[str, str]) -> None:
 
 
 def test_plots_have_the_colours_of_the_scheme(seen: tuple[str, str], scheme: tuple[str, ...]) -> None:
-    from fedkge.reports import page
+    from fedkge.reports.pages import page
 
     own, other = (page.DARK, page.LIGHT) if scheme else (page.LIGHT, page.DARK)
     assert rgb(own, "s1") in seen[0]
@@ -109,7 +109,7 @@ def test_lines_are_named_at_their_ends(seen: tuple[str, str]) -> None:
 
 def test_seeds_and_sweeps_are_drawn_on_a_phone(tmp_path: Path) -> None:
     """A legend names lines there: names beside them would take half of the width."""
-    from fedkge.reports.html import write_report
+    from fedkge.reports.pages.html import write_report
 
     write_seeds(tmp_path / "runs" / "seeds", "collective", (0, 1))
     write_sweep(tmp_path / "runs", "fedprox", "method.mu", {"0": 0.3, "0.1": 0.33, "1": 0.31})

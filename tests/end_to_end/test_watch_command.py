@@ -18,7 +18,7 @@ import pytest
 from commands import ENVIRONMENT, LINE, fedkge, journal_of, printed, refused, summary_of
 from fedkge.cli.watch import notes
 from fedkge.nodes.journal import Journal
-from fedkge.reports.watching import watched
+from fedkge.reports.folders.watching import watched
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fedkge.config import read_toml
-from fedkge.reports.load import load_run
+from fedkge.reports.folders.load import load_run
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.run import run

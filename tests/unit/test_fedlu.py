@@ -20,7 +20,7 @@ from fedkge.methods import Hub
 from fedkge.methods.fedlu import FedLU
 from fedkge.models import MODELS, Side, Tables
 from fedkge.nodes.journal import read_journal
-from fedkge.reports.journals import events
+from fedkge.reports.folders.journals import events
 from fedkge.runs.data import load
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
@@ -298,8 +298,8 @@ def rank_saved(folder: Path, experiment: Experiment, view: str) -> dict[str, flo
 
 
 def test_the_summary_and_the_journal_have_both(tmp_path: Path) -> None:
-    from fedkge.reports.load import load_run
-    from fedkge.reports.tables import metric_rows, own_rows
+    from fedkge.reports.compared.tables import metric_rows, own_rows
+    from fedkge.reports.folders.load import load_run
 
     one = Experiment.parse(read_toml(Path(__file__).parents[2] / "examples" / "atlas-fedlu-topk-int8.toml"))
     config = one.config() | {"rounds": 1, "evaluate": {"every": 1}}

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedkge.reports.html import write_report
-from fedkge.reports.journals import events
-from fedkge.reports.load import load_run
-from fedkge.reports.reference import best as best_of
+from fedkge.reports.compared.reference import best as best_of
+from fedkge.reports.folders.journals import events
+from fedkge.reports.folders.load import load_run
+from fedkge.reports.pages.html import write_report
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.run import run
 from small_federations import assert_same, experiment, played, result, rows, small_federation

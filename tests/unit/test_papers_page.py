@@ -13,9 +13,9 @@ import pytest
 
 from fedkge.config import read_toml
 from fedkge.errors import DataError
-from fedkge.reports.load import load_runs
-from fedkge.reports.options import flat
-from fedkge.reports.reference import each_reference_rows
+from fedkge.reports.compared.reference import each_reference_rows
+from fedkge.reports.folders.load import load_runs
+from fedkge.reports.folders.options import flat
 from fedkge.runs.experiment import Experiment
 from run_folders import write_run
 

@@ -25,9 +25,9 @@ from fedkge.nodes.ledgers import run_entries
 from fedkge.nodes.peer import PeerNode
 from fedkge.privacy import Account
 from fedkge.privacy.peer_words import peer_words
-from fedkge.reports.load import load_runs
-from fedkge.reports.peers_section import peer_rows
-from fedkge.reports.privacy import spent
+from fedkge.reports.folders.load import load_runs
+from fedkge.reports.pages.peers_section import peer_rows
+from fedkge.reports.pages.privacy import spent
 from fedkge.runs.data import Sources
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.meeting import Meeting

@@ -17,19 +17,21 @@ from typer.testing import CliRunner
 
 from commands import printed
 from fedkge.errors import DataError, MissingPackage
-from fedkge.reports import curves, page, plots, script, tables
-from fedkge.reports.averages import mean_curve
-from fedkge.reports.baseline import alone
-from fedkge.reports.canvas import Canvas
-from fedkge.reports.cards import cards
-from fedkge.reports.details import budget_rows, config_rows, time_row, trained
-from fedkge.reports.experiments import experiments
-from fedkge.reports.findings import doubts, finding, joining, notices
-from fedkge.reports.load import load_run, load_runs
-from fedkge.reports.markup import difference, seconds, size
-from fedkge.reports.run import Validation
-from fedkge.reports.sections import sections
-from fedkge.reports.setup_sections import configuration
+from fedkge.reports.compared import tables
+from fedkge.reports.compared.averages import mean_curve
+from fedkge.reports.compared.baseline import alone
+from fedkge.reports.compared.details import budget_rows, config_rows, time_row, trained
+from fedkge.reports.compared.experiments import experiments
+from fedkge.reports.drawing import curves, plots
+from fedkge.reports.drawing.canvas import Canvas
+from fedkge.reports.folders.load import load_run, load_runs
+from fedkge.reports.folders.run import Validation
+from fedkge.reports.pages import page, script
+from fedkge.reports.pages.cards import cards
+from fedkge.reports.pages.findings import doubts, finding, joining, notices
+from fedkge.reports.pages.markup import difference, seconds, size
+from fedkge.reports.pages.sections import sections
+from fedkge.reports.pages.setup_sections import configuration
 from run_folders import SITES, Away, write_run, write_seeds, write_sweep
 
 HOSTILE = "</script><script>alert(1)</script>"
@@ -89,7 +91,7 @@ def plain(content: str) -> str:
 
 
 def rendered(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> str:
-    from fedkge.reports.html import render
+    from fedkge.reports.pages.html import render
 
     plain_plotly(monkeypatch)
     return render(load_runs(folders))
@@ -585,7 +587,7 @@ def test_numbers_are_written_for_people() -> None:
 
 
 def test_only_reports_are_replaced(tmp_path: Path, single: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedkge.reports.html import write_report
+    from fedkge.reports.pages.html import write_report
 
     plain_plotly(monkeypatch)
     runs, out = load_runs([single]), tmp_path / "new" / "report.html"
@@ -604,7 +606,7 @@ def test_only_reports_are_replaced(tmp_path: Path, single: Path, monkeypatch: py
 
 
 def test_without_plotly_the_user_is_told(single: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedkge.reports.html import render
+    from fedkge.reports.pages.html import render
 
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(MissingPackage, match=r"a report needs plotly.*fedkge\[report\]"):
@@ -612,7 +614,8 @@ def test_without_plotly_the_user_is_told(single: Path, monkeypatch: pytest.Monke
 
 
 def test_reports_import_no_torch() -> None:
-    code = "import sys, fedkge.reports.html; print(sorted({'torch', 'plotly', 'numpy'} & set(sys.modules)))"
+    heavy = "{'torch', 'plotly', 'numpy'}"
+    code = f"import sys, fedkge.reports.pages.html; print(sorted({heavy} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from fedkge.errors import DataError
-from fedkge.reports.between_section import FACETS, between_sites, compact, courses, silent
-from fedkge.reports.canvas import Canvas
-from fedkge.reports.experiments import experiments
-from fedkge.reports.load import load_run, load_runs
-from fedkge.reports.plots import CELLS
-from fedkge.reports.sections import sections
+from fedkge.reports.compared.experiments import experiments
+from fedkge.reports.drawing.canvas import Canvas
+from fedkge.reports.drawing.plots import CELLS
+from fedkge.reports.folders.load import load_run, load_runs
+from fedkge.reports.pages.between_section import FACETS, between_sites, compact, courses, silent
+from fedkge.reports.pages.sections import sections
 from run_folders import SITES, Away, write_run, write_seeds
 
 Note = Callable[[int, int, int], float]  # round, row, column -> number

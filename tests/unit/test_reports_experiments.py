@@ -10,18 +10,19 @@ from typing import Any
 import pytest
 
 from fedkge.errors import DataError
-from fedkge.reports import curves, tables
-from fedkge.reports.averages import over_bytes, over_seeds
-from fedkge.reports.canvas import Canvas
-from fedkge.reports.experiments import experiments, foremost, spread
-from fedkge.reports.findings import notices
-from fedkge.reports.lines import apart
-from fedkge.reports.load import load_runs
-from fedkge.reports.run import Run
-from fedkge.reports.sections import sections
-from fedkge.reports.seeds import seed_rows
-from fedkge.reports.sweep import lines_of, sweep_rows, swept, swept_keys
-from fedkge.reports.sweep_plots import places, sweep_figures
+from fedkge.reports.compared import tables
+from fedkge.reports.compared.averages import over_bytes, over_seeds
+from fedkge.reports.compared.experiments import experiments, foremost, spread
+from fedkge.reports.compared.seeds import seed_rows
+from fedkge.reports.compared.sweep import lines_of, sweep_rows, swept, swept_keys
+from fedkge.reports.drawing import curves
+from fedkge.reports.drawing.canvas import Canvas
+from fedkge.reports.drawing.lines import apart
+from fedkge.reports.drawing.sweep_plots import places, sweep_figures
+from fedkge.reports.folders.load import load_runs
+from fedkge.reports.folders.run import Run
+from fedkge.reports.pages.findings import notices
+from fedkge.reports.pages.sections import sections
 from run_folders import SITES, write_run, write_seeds, write_sweep
 
 

@@ -10,15 +10,22 @@ from typing import Any
 
 import pytest
 
-from fedkge.reports.canvas import Canvas
-from fedkge.reports.experiments import experiments
-from fedkge.reports.frontier import Choice, Difference, Frontier, difference, frontier_rows, frontiers
-from fedkge.reports.frontier_plot import frontier_figures
-from fedkge.reports.frontier_section import privacy_cost
-from fedkge.reports.frontier_words import cautions, each_epsilon, meaning
-from fedkge.reports.load import load_runs
-from fedkge.reports.run import Run
-from fedkge.reports.sections import sections
+from fedkge.reports.compared.experiments import experiments
+from fedkge.reports.compared.frontier import (
+    Choice,
+    Difference,
+    Frontier,
+    difference,
+    frontier_rows,
+    frontiers,
+)
+from fedkge.reports.drawing.canvas import Canvas
+from fedkge.reports.drawing.frontier_plot import frontier_figures
+from fedkge.reports.folders.load import load_runs
+from fedkge.reports.folders.run import Run
+from fedkge.reports.pages.frontier_section import privacy_cost
+from fedkge.reports.pages.frontier_words import cautions, each_epsilon, meaning
+from fedkge.reports.pages.sections import sections
 from run_folders import write_run
 
 

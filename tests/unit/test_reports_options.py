@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedkge.reports.baseline import alone
-from fedkge.reports.details import budget_rows
-from fedkge.reports.experiments import experiments
-from fedkge.reports.load import load_runs
-from fedkge.reports.options import swept_keys
-from fedkge.reports.sweep import sweep_rows, swept
+from fedkge.reports.compared.baseline import alone
+from fedkge.reports.compared.details import budget_rows
+from fedkge.reports.compared.experiments import experiments
+from fedkge.reports.compared.sweep import sweep_rows, swept
+from fedkge.reports.folders.load import load_runs
+from fedkge.reports.folders.options import swept_keys
 from run_folders import write_run
 
 

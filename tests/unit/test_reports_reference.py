@@ -12,10 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedkge.errors import ConfigError
-from fedkge.reports.canvas import Canvas
-from fedkge.reports.experiments import experiments
-from fedkge.reports.load import load_run, load_runs
-from fedkge.reports.reference import (
+from fedkge.reports.compared.experiments import experiments
+from fedkge.reports.compared.reference import (
     NEVER,
     Cost,
     best,
@@ -24,9 +22,11 @@ from fedkge.reports.reference import (
     reached,
     reference_rows,
 )
-from fedkge.reports.reference_plot import reference_figures
-from fedkge.reports.run import Round, Run, Traffic, Validation
-from fedkge.reports.sections import sections
+from fedkge.reports.drawing.canvas import Canvas
+from fedkge.reports.drawing.reference_plot import reference_figures
+from fedkge.reports.folders.load import load_run, load_runs
+from fedkge.reports.folders.run import Round, Run, Traffic, Validation
+from fedkge.reports.pages.sections import sections
 from run_folders import write_run
 
 #: Round -> validation MRR: converges in round 20, has 99 % (0.396) in 15 and 98 % (0.392) in 10.

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from fedkge.errors import DataError
-from fedkge.reports import sweep, tables
-from fedkge.reports.baseline import alone
-from fedkge.reports.details import budget_rows
-from fedkge.reports.experiments import Group, experiments
-from fedkge.reports.findings import doubts, finding, terms
-from fedkge.reports.html import render
-from fedkge.reports.load import load_run, load_runs
-from fedkge.reports.paired import against_alone
-from fedkge.reports.reference import references
+from fedkge.reports.compared import sweep, tables
+from fedkge.reports.compared.baseline import alone
+from fedkge.reports.compared.details import budget_rows
+from fedkge.reports.compared.experiments import Group, experiments
+from fedkge.reports.compared.paired import against_alone
+from fedkge.reports.compared.reference import references
+from fedkge.reports.folders.load import load_run, load_runs
+from fedkge.reports.pages.findings import doubts, finding, terms
+from fedkge.reports.pages.html import render
 from run_folders import SITES, write_ranks, write_run
 
 FEDPROX = {

@@ -7,14 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from fedkge.reports import traffic_plots
-from fedkge.reports.canvas import Canvas
-from fedkge.reports.cost import bytes_figures, own_bytes_figures
-from fedkge.reports.experiments import experiments
-from fedkge.reports.findings import notices
-from fedkge.reports.load import load_run, load_runs
-from fedkge.reports.sections import sections
-from fedkge.reports.traffic import Attendance, attendance, round_traffic_rows, site_traffic_rows, traffic_rows
+from fedkge.reports.compared.cost import bytes_figures, own_bytes_figures
+from fedkge.reports.compared.experiments import experiments
+from fedkge.reports.compared.traffic import (
+    Attendance,
+    attendance,
+    round_traffic_rows,
+    site_traffic_rows,
+    traffic_rows,
+)
+from fedkge.reports.drawing import traffic_plots
+from fedkge.reports.drawing.canvas import Canvas
+from fedkge.reports.folders.load import load_run, load_runs
+from fedkge.reports.pages.findings import notices
+from fedkge.reports.pages.sections import sections
 from run_folders import SITES, TRAFFIC, Away, write_run, write_seeds
 
 AWAY = Away(absent={"airline": [3, 4]}, late={"languages": [7, 8, 9]}, refused={"government": [12]})

@@ -11,14 +11,14 @@ from typer.testing import CliRunner
 
 from commands import printed
 from fedkge.errors import DataError
-from fedkge.reports import curves
-from fedkge.reports.canvas import Canvas
-from fedkge.reports.dials import changes, dial_rows
-from fedkge.reports.experiments import experiments
-from fedkge.reports.load import load_run, load_runs
-from fedkge.reports.sections import sections
-from fedkge.reports.tables import METRICS
-from fedkge.reports.views import kept_at, view_rows
+from fedkge.reports.compared.dials import changes, dial_rows
+from fedkge.reports.compared.experiments import experiments
+from fedkge.reports.compared.tables import METRICS
+from fedkge.reports.compared.views import kept_at, view_rows
+from fedkge.reports.drawing import curves
+from fedkge.reports.drawing.canvas import Canvas
+from fedkge.reports.folders.load import load_run, load_runs
+from fedkge.reports.pages.sections import sections
 from run_folders import SITES, metrics, write_run, write_seeds
 
 VIEWS = {"second": 0.21, "laid": 0.22}  #: what they reach; the first is validated, best in round 20
@@ -208,7 +208,7 @@ def test_dials_that_are_no_numbers_are_an_error(tmp_path: Path) -> None:
 def test_the_command_shows_every_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fedkge.cli.main import app
 
-    monkeypatch.setattr("fedkge.reports.html.write_report", lambda *_: None)
+    monkeypatch.setattr("fedkge.reports.pages.html.write_report", lambda *_: None)
     path = of_two(tmp_path / "run")
     shown = CliRunner().invoke(app, ["report", str(path)]).output
     assert "By table, over all sites" in shown

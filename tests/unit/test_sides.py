@@ -13,14 +13,14 @@ from safetensors.numpy import load_file
 from fedkge.errors import ConfigError, DataError
 from fedkge.evaluation import Known, combined, metrics, rank
 from fedkge.models import Side
-from fedkge.reports.cards import cards
-from fedkge.reports.curves import validation_figures
-from fedkge.reports.experiments import experiments
-from fedkge.reports.findings import doubts, finding
-from fedkge.reports.journals import events
-from fedkge.reports.load import load_run, load_runs
-from fedkge.reports.sections import protocol
-from fedkge.reports.tables import metric_rows, own_rows, site_rows, views
+from fedkge.reports.compared.experiments import experiments
+from fedkge.reports.compared.tables import metric_rows, own_rows, site_rows, views
+from fedkge.reports.drawing.curves import validation_figures
+from fedkge.reports.folders.journals import events
+from fedkge.reports.folders.load import load_run, load_runs
+from fedkge.reports.pages.cards import cards
+from fedkge.reports.pages.findings import doubts, finding
+from fedkge.reports.pages.sections import protocol
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.run import run
 from run_folders import write_run

@@ -16,7 +16,7 @@ from fedkge.config import override, read_toml, to_toml
 from fedkge.errors import ConfigError, DataWarning
 from fedkge.graphs.graph import Axis, Federation, Graph, Names, Split
 from fedkge.graphs.unify import Unified
-from fedkge.reports.journals import events
+from fedkge.reports.folders.journals import events
 from fedkge.runs.data import Sources
 from fedkge.runs.folder import RunFolder
 from fedkge.runs.start import Start

@@ -19,7 +19,7 @@ from fedkge.graphs.graph import Axis, Graph, Names
 from fedkge.methods.unlearn import Unlearn
 from fedkge.models import MODELS, Tables
 from fedkge.nodes.ledgers import run_entries
-from fedkge.reports.erasure import sentence
+from fedkge.reports.pages.erasure import sentence
 from fedkge.runs.derived import derived
 from fedkge.runs.experiment import Experiment, Marks
 from fedkge.runs.folder import RunFolder

@@ -11,7 +11,7 @@ from fedkge.graphs.marks import mark_share
 from fedkge.nodes.journal import Journal
 from fedkge.nodes.ledgers import run_entries
 from fedkge.privacy import costs
-from fedkge.reports.watching import watched
+from fedkge.reports.folders.watching import watched
 from small_federations import played, small_federation
 
 SITES = small_federation()

@@ -27,7 +27,7 @@ def by_grid(
 
     Points that differ only in options that their method, model or codec does not have are one point.
     """
-    from fedkge.reports.options import flat
+    from fedkge.reports.folders.options import flat
 
     axes = dict(axis(text) for text in grids)
     if len(axes) < len(grids):

@@ -14,8 +14,8 @@ from fedkge.cli.output import command, print_json, show
 
 if TYPE_CHECKING:
     from fedkge.privacy import Cost
-    from fedkge.reports.privacy import Spent
-    from fedkge.reports.run import Run
+    from fedkge.reports.folders.run import Run
+    from fedkge.reports.pages.privacy import Spent
 
 PAGE = "privacy.html"
 
@@ -30,8 +30,8 @@ def privacy(
 ) -> None:
     """Say whose data a run protects, against whom and how much, and draw ε over epochs."""
     with command():
-        from fedkge.reports.load import load_runs
-        from fedkge.reports.privacy import alike, not_together, spent, together
+        from fedkge.reports.folders.load import load_runs
+        from fedkge.reports.pages.privacy import alike, not_together, spent, together
 
         loaded = load_runs(runs)
         found = [spent(run, delta, accountant) for run in loaded]
@@ -76,9 +76,9 @@ def _all_runs(row: Mapping[str, Any]) -> dict[str, Any]:
 def _write(run: Run, found: Spent) -> Path | None:
     """The page with ε over epochs in the run's folder; none when nothing was released."""
     from fedkge.errors import MissingPackage
-    from fedkge.reports.canvas import Canvas
-    from fedkge.reports.html import document, write_page
-    from fedkge.reports.privacy import privacy_part
+    from fedkge.reports.drawing.canvas import Canvas
+    from fedkge.reports.pages.html import document, write_page
+    from fedkge.reports.pages.privacy import privacy_part
 
     if not found.costs:
         return None

@@ -12,8 +12,8 @@ from fedkge.cli.arguments import Reference
 from fedkge.cli.output import check, command, print_json, show
 
 if TYPE_CHECKING:
-    from fedkge.reports.details import Row
-    from fedkge.reports.run import Run
+    from fedkge.reports.compared.details import Row
+    from fedkge.reports.folders.run import Run
 
 COLUMNS = 6  #: points of a sweep that fit side by side
 
@@ -42,8 +42,8 @@ def report(
     """Show what runs found, and write a page that works offline."""
     with command():
         from fedkge.cli.results import warn
-        from fedkge.reports.html import write_report
-        from fedkge.reports.load import load_runs
+        from fedkge.reports.folders.load import load_runs
+        from fedkge.reports.pages.html import write_report
 
         check("--format", form, ("html", "csv", "latex", "markdown", "svg"))
         loaded = load_runs(runs)
@@ -66,7 +66,7 @@ def report(
 def _write_tables(
     runs: Sequence[Run], folder: Path, form: str, reference: str | None, tsne: bool, as_json: bool
 ) -> None:
-    from fedkge.reports.sheets import write_tables
+    from fedkge.reports.files.sheets import write_tables
 
     made = write_tables(runs, folder, form, reference, tsne)
     if as_json:
@@ -78,11 +78,11 @@ def _write_tables(
 def _found(runs: Sequence[Run], reference: str | None) -> dict[str, Any]:
     """What `--json` prints; what there is nothing of is left out."""
     from fedkge.cli.results import reference_json
-    from fedkge.reports.experiments import experiments
-    from fedkge.reports.paired import against_alone, paired_rows
-    from fedkge.reports.sweep import sweep_rows, swept
-    from fedkge.reports.tables import metric_rows
-    from fedkge.reports.views import view_rows
+    from fedkge.reports.compared.experiments import experiments
+    from fedkge.reports.compared.paired import against_alone, paired_rows
+    from fedkge.reports.compared.sweep import sweep_rows, swept
+    from fedkge.reports.compared.tables import metric_rows
+    from fedkge.reports.compared.views import view_rows
 
     found = {"metrics": metric_rows(runs), "sites": _sites(runs)}
     some = {
@@ -104,11 +104,11 @@ def _show(runs: Sequence[Run], reference: str | None) -> None:
         show_reference,
         show_tables,
     )
-    from fedkge.reports.experiments import experiments
-    from fedkge.reports.paired import against_alone
-    from fedkge.reports.run import asked
-    from fedkge.reports.sweep import sweep_rows, swept
-    from fedkge.reports.tables import metric_rows
+    from fedkge.reports.compared.experiments import experiments
+    from fedkge.reports.compared.paired import against_alone
+    from fedkge.reports.compared.sweep import sweep_rows, swept
+    from fedkge.reports.compared.tables import metric_rows
+    from fedkge.reports.folders.run import asked
 
     keys, groups, sites = swept(runs), experiments(runs), _sites(runs)
     beyond = against_alone(groups)
@@ -126,6 +126,6 @@ def _show(runs: Sequence[Run], reference: str | None) -> None:
 
 
 def _sites(runs: Sequence[Run]) -> list[Row]:
-    from fedkge.reports.tables import own_rows, site_rows
+    from fedkge.reports.compared.tables import own_rows, site_rows
 
     return site_rows(runs) if len(runs) > 1 else own_rows(runs[0])

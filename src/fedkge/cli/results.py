@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedkge.reports.paired import Difference, Differences
-    from fedkge.reports.run import Run
+    from fedkge.reports.compared.paired import Difference, Differences
+    from fedkge.reports.folders.run import Run
 
 WHOLE = ("rounds", "best_round", "triples_per_s", "seeds", "queries")
 NAMED = 4  #: sites that are named in a sentence
@@ -60,7 +60,7 @@ def brackets(rows: Sequence[dict[str, Any]]) -> str:
 
 def point_rows(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[dict[str, Any]]:
     """Rows of `sweep_rows`: options as they are written, and columns that say something."""
-    from fedkge.reports.options import valued
+    from fedkge.reports.folders.options import valued
 
     idle = {"bytes"} | ({"seeds"} if all(row["seeds"] == 1 for row in rows) else set())
     idle |= set() if any(row["bytes"] for row in rows) else {"up_bytes", "down_bytes"}
@@ -75,8 +75,8 @@ def point_rows(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[dict
 def show_tables(runs: Sequence[Run]) -> None:
     """Print the metrics over all sites of each table, where a method measures several."""
     from fedkge.cli.output import show
-    from fedkge.reports.experiments import experiments
-    from fedkge.reports.views import view_rows
+    from fedkge.reports.compared.experiments import experiments
+    from fedkge.reports.compared.views import view_rows
 
     rows = view_rows(runs)
     idle = {"hits@5", "hits@5_std"} | ({"run"} if len(experiments(runs)) == 1 else set())
@@ -87,7 +87,7 @@ def show_tables(runs: Sequence[Run]) -> None:
 
 def cost_rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """What each experiment took, for people."""
-    from fedkge.reports.tables import metric_rows
+    from fedkge.reports.compared.tables import metric_rows
 
     names = ("run", "seeds", "rounds", "up_bytes", "down_bytes", "seconds")
     rows = [{name: row[name] for name in names if name in row} for row in metric_rows(runs)]
@@ -105,8 +105,8 @@ def sent(runs: Sequence[Run]) -> str:
 
 def joining(runs: Sequence[Run], beyond: Mapping[str, Differences]) -> list[str]:
     """A sentence per experiment: how many sites gain and lose against alone, and how many beyond chance."""
-    from fedkge.reports.experiments import experiments
-    from fedkge.reports.tables import joining_rows
+    from fedkge.reports.compared.experiments import experiments
+    from fedkge.reports.compared.tables import joining_rows
 
     sentences = []
     for row in joining_rows(experiments(runs), beyond):
@@ -131,8 +131,8 @@ def _beyond(row: dict[str, Any]) -> str:
 def show_differences(runs: Sequence[Run], beyond: Mapping[str, Differences]) -> None:
     """Print each site's difference from alone with its interval, and a mark where zero is outside."""
     from fedkge.cli.output import show
-    from fedkge.reports.experiments import experiments
-    from fedkge.reports.paired import unknown
+    from fedkge.reports.compared.experiments import experiments
+    from fedkge.reports.compared.paired import unknown
 
     known = {label: found for label, found in beyond.items() if found}
     sites = dict.fromkeys(site for found in known.values() for site in found)
@@ -157,8 +157,8 @@ def _interval(found: Difference | None) -> str | None:
 
 def warn(runs: Sequence[Run]) -> None:
     """Say what makes a comparison doubtful, as other budgets or other seeds."""
-    from fedkge.reports.experiments import experiments
-    from fedkge.reports.findings import doubts
+    from fedkge.reports.compared.experiments import experiments
+    from fedkge.reports.pages.findings import doubts
 
     for text in doubts(experiments(runs)):
         print(f"warning: {text}", file=sys.stderr)
@@ -167,7 +167,7 @@ def warn(runs: Sequence[Run]) -> None:
 def show_reference(runs: Sequence[Run], reference: str | None) -> None:
     """Print what each experiment took to converge and to come near the reference, as ratios."""
     from fedkge.cli.output import show
-    from fedkge.reports.reference import reference_rows
+    from fedkge.reports.compared.reference import reference_rows
 
     if reference is None:
         return
@@ -186,7 +186,7 @@ def show_reference(runs: Sequence[Run], reference: str | None) -> None:
 
 def reference_json(runs: Sequence[Run], reference: str | None) -> dict[str, Any]:
     """The same for machines; with several seeds, of each as well."""
-    from fedkge.reports.reference import each_reference_rows, reference_rows
+    from fedkge.reports.compared.reference import each_reference_rows, reference_rows
 
     if reference is None:
         return {}
@@ -218,7 +218,7 @@ def say_spent(runs: Sequence[Run]) -> None:
 def write_page(runs: Sequence[Run], path: Path, reference: str | None = None) -> str | None:
     """Write the report and say where; a machine without plotly still trains, and says that there is none."""
     from fedkge.errors import MissingPackage
-    from fedkge.reports.html import write_report
+    from fedkge.reports.pages.html import write_report
 
     try:
         write_report(runs, path, reference)

@@ -24,7 +24,7 @@ from fedkge.cli.arguments import (
 from fedkge.cli.output import check, command, print_json, show
 
 if TYPE_CHECKING:
-    from fedkge.reports.run import Run
+    from fedkge.reports.folders.run import Run
     from fedkge.runs.experiment import Experiment
 
 METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@10")
@@ -46,8 +46,8 @@ def run(
     with command():
         from fedkge.cli.experiments import one
         from fedkge.cli.results import readable, sent, show_tables, warn
-        from fedkge.reports.seeds import seed_rows
-        from fedkge.reports.tables import views
+        from fedkge.reports.compared.seeds import seed_rows
+        from fedkge.reports.compared.tables import views
 
         folder = out or Path("runs") / config.stem / (variant or "")
         runs, page, failed = _trained(
@@ -111,9 +111,9 @@ def compare(
             show_tables,
             warn,
         )
-        from fedkge.reports.experiments import experiments
-        from fedkge.reports.paired import against_alone, paired_rows
-        from fedkge.reports.tables import joining_rows, metric_rows, site_rows
+        from fedkge.reports.compared.experiments import experiments
+        from fedkge.reports.compared.paired import against_alone, paired_rows
+        from fedkge.reports.compared.tables import joining_rows, metric_rows, site_rows
 
         folder = out or Path("runs") / config.stem
         if method is None:
@@ -165,7 +165,7 @@ def sweep(
     with command():
         from fedkge.cli.grid import by_grid
         from fedkge.cli.results import point_rows
-        from fedkge.reports.sweep import sweep_rows
+        from fedkge.reports.compared.sweep import sweep_rows
 
         folder = out or Path("runs") / config.stem
         points = {folder / name: one for name, one in by_grid(config, set_, grid, variant).items()}
@@ -193,7 +193,7 @@ def _trained(
     from fedkge.cli.experiments import seeded
     from fedkge.cli.results import say_spent, write_page
     from fedkge.cli.training import train
-    from fedkge.reports.load import load_runs
+    from fedkge.reports.folders.load import load_runs
 
     experiments = seeded(points, seeds)
     failures = train(experiments, out, device, resume, stacked)
@@ -212,7 +212,7 @@ def _what(runs: list[Run]) -> str:
 
 
 def _protocol(runs: list[Run]) -> str:
-    from fedkge.reports.run import asked
+    from fedkge.reports.folders.run import asked
 
     return f"filtered, {asked(runs)}"
 

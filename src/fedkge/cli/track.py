@@ -23,7 +23,7 @@ def track(
 ) -> None:
     """Write a run's losses, metrics and traffic for an experiment tracker."""
     with command():
-        from fedkge.reports.tracking import TRACKERS, Tracking
+        from fedkge.reports.files.tracking import TRACKERS, Tracking
 
         check("--to", to, list(TRACKERS))
         folder = out or run / to

@@ -14,7 +14,7 @@ from fedkge.cli.arguments import Json
 from fedkge.cli.output import command, print_json, show
 
 if TYPE_CHECKING:
-    from fedkge.reports.watching import SiteNow, Watched
+    from fedkge.reports.folders.watching import SiteNow, Watched
 
 
 def watch(
@@ -28,7 +28,7 @@ def watch(
     """Show where a run is: rounds, metrics, traffic, privacy spent, and who is late."""
     with command():
         from fedkge.errors import ConfigError
-        from fedkge.reports.load import find_runs
+        from fedkge.reports.folders.load import find_runs
 
         if not every > 0:
             raise ConfigError(f"--every: expected a number above 0, got {every}")
@@ -50,7 +50,7 @@ def watch(
 
 
 def _look(folder: Path) -> Watched:
-    from fedkge.reports.watching import watched
+    from fedkge.reports.folders.watching import watched
 
     return watched(folder, time.time())
 

@@ -11,7 +11,7 @@ from fedkge.front.asking import Asked, Pack
 from fedkge.front.frames import frame
 from fedkge.graphs.graph import Axis
 from fedkge.plugins import trust as trusted
-from fedkge.reports import run as told
+from fedkge.reports.folders import run as told
 from fedkge.runs.folder import RunFolder
 from fedkge.runs.held import PACK, Held, chosen, hold, pack, shareable
 
@@ -24,7 +24,7 @@ class Run(Asked):
     """A finished run. Its folder has everything; nothing here changes it."""
 
     def __init__(self, path: str | Path) -> None:
-        from fedkge.reports.load import load_run
+        from fedkge.reports.folders.load import load_run
 
         self.path = Path(path)
         self._folder = RunFolder.open(self.path)
@@ -52,7 +52,7 @@ class Run(Asked):
     @property
     def metrics(self) -> DataFrame:
         """Test metrics, a row per site and one for all: MRR, mean rank, hits@k, the round that was kept."""
-        from fedkge.reports.tables import own_rows
+        from fedkge.reports.compared.tables import own_rows
 
         return frame(own_rows(self._told), "site")
 
@@ -158,31 +158,31 @@ class Comparison(Sequence[Run]):
     @property
     def metrics(self) -> DataFrame:
         """A row per experiment: test metrics over all sites, rounds, bytes, seconds; over seeds, means."""
-        from fedkge.reports.tables import metric_rows
+        from fedkge.reports.compared.tables import metric_rows
 
         return frame(metric_rows(self._told), "run")
 
     @property
     def sites(self) -> DataFrame:
         """Test MRR, a row per site and a column per experiment, and the difference from every site alone."""
-        from fedkge.reports.tables import site_rows
+        from fedkge.reports.compared.tables import site_rows
 
         return frame(site_rows(self._told), "site")
 
     @property
     def joining(self) -> DataFrame:
         """Per experiment beside every site alone: how many sites gain and lose, beyond chance too."""
-        from fedkge.reports.experiments import experiments
-        from fedkge.reports.paired import against_alone
-        from fedkge.reports.tables import joining_rows
+        from fedkge.reports.compared.experiments import experiments
+        from fedkge.reports.compared.paired import against_alone
+        from fedkge.reports.compared.tables import joining_rows
 
         groups = experiments(self._told)
         return frame(joining_rows(groups, against_alone(groups)), "run")
 
     def plot(self) -> Figure:
         """Test MRR of each site, experiments side by side."""
-        from fedkge.reports.experiments import experiments
-        from fedkge.reports.plots import site_figure
+        from fedkge.reports.compared.experiments import experiments
+        from fedkge.reports.drawing.plots import site_figure
 
         try:
             from plotly.graph_objects import Figure
@@ -217,7 +217,7 @@ def open_run(path: str | Path, trust: Sequence[str | Path] = ()) -> Run | Pack:
 
 
 def _report(runs: Sequence[Run], path: Path) -> Path:
-    from fedkge.reports.html import write_report
+    from fedkge.reports.pages.html import write_report
 
     write_report([run._told for run in runs], path)
     return path

@@ -200,8 +200,8 @@ def aligned(
     links = links_of(align, federation)
     if said and (align.secret is not None or len(federation) == 1):
         warnings.warn(
-            f"{sum(map(len, said.values())):,} links in the graphs (owl:sameAs) are left out: other sites do not "
-            "know them; give all sites the same file of links (align.entities)",
+            f"{sum(map(len, said.values())):,} links in the graphs (owl:sameAs) are left out: other sites do "
+            "not know them; give all sites the same file of links (align.entities)",
             DataWarning,
             stacklevel=2,
         )
@@ -221,9 +221,8 @@ def _full(federation: Federation, axis: Axis, links: Sequence[Link]) -> list[Lin
 def links_of(align: Align, federation: Federation) -> dict[Axis, list[Link]]:
     """The links of the files that are given."""
     files = {Axis.ENTITY: align.entities, Axis.RELATION: align.relations}
-    return {
-        axis: _full(federation, axis, read_links(path, axis)) for axis, path in files.items() if path is not None
-    }
+    given = {axis: read_links(path, axis) for axis, path in files.items() if path is not None}
+    return {axis: _full(federation, axis, links) for axis, links in given.items()}
 
 
 def listed(align: Align, named: Federation, site: str) -> set[int]:
@@ -243,6 +242,7 @@ def listed(align: Align, named: Federation, site: str) -> set[int]:
 
 
 def secret_of(align: Align) -> bytes | None:
+    """The secret that sites share, if they have one."""
     return None if align.secret is None else checked_secret(align.secret)
 
 
@@ -286,7 +286,13 @@ def is_folder_name(name: str) -> bool:
     plain = bool(name) and Path(name).name == name and not CONTROL.search(name) and len(name.encode()) <= 200
     stem = name.split(".")[0].upper()
     taken = stem in ("CON", "PRN", "AUX", "NUL") or bool(re.fullmatch(r"(COM|LPT)\d", stem))  # Windows' own
-    return plain and not taken and name[0] not in ".~" and name[-1] not in ". " and not set(name) & set('\\:*?"<>|')
+    return (
+        plain
+        and not taken
+        and name[0] not in ".~"
+        and name[-1] not in ". "
+        and not set(name) & set('\\:*?"<>|')
+    )
 
 
 def _check_splits(site: str, graph: Graph) -> None:

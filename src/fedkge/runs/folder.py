@@ -21,8 +21,8 @@ from fedkge.methods import Member
 from fedkge.models import Tables
 from fedkge.nodes.journal import Journal
 from fedkge.nodes.result import RANKS, packed_ranks
-from fedkge.plugins import load_known
 from fedkge.nodes.store import locked, write_whole
+from fedkge.plugins import load_known
 from fedkge.runs.data import load
 from fedkge.runs.experiment import Experiment
 

@@ -1,0 +1,186 @@
+"""What it takes to converge, beside a reference: rounds, values and bytes (FedS, section IV-B)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+from math import isfinite
+from typing import NamedTuple, TypeAlias
+
+from fedkge.errors import ConfigError, suggest
+from fedkge.reports.compared.averages import mean_curve, validation
+from fedkge.reports.compared.details import Row
+from fedkge.reports.compared.experiments import Group, experiments, spread
+from fedkge.reports.compared.tables import mean
+from fedkge.reports.folders.run import Curve, Run
+
+LEVELS = {"99": 0.99, "98": 0.98}  #: shares of the reference's best validation MRR
+CONVERGED = "CG"  #: the level of a run's own best validation MRR
+SPENT = {"rounds": "R", "values": "values", "bytes": "bytes"}  #: and what rows call it
+RATIOS = {"rounds": "R_ratio", "values": "P", "bytes": "B"}  #: to what the reference spent
+NEVER = "never"
+
+
+class Cost(NamedTuple):
+    """What was spent up to and with a round; values and bytes are those sent in both directions."""
+
+    rounds: int
+    values: float
+    bytes: float
+
+
+Reached: TypeAlias = Cost | str | None  #: `NEVER`: the run ended below the level; None: not known (yet)
+
+
+class Unit(NamedTuple):
+    """What a reference reached, and what it spent to get to each level: others are told in units of it."""
+
+    mrr: float | None  #: its best validation MRR
+    spent: Mapping[str, Reached]  #: by level
+
+
+def progress(run: Run) -> Curve:
+    """Round -> the best validation MRR so far, over all sites; where each keeps its own, of their bests."""
+    if run.keeps_each:
+        curves, queries = validation(run)
+        return mean_curve({site: _so_far(curve) for site, curve in curves.items()}, queries)
+    return _so_far({number: found.mrr for number, found in run.validations.items() if isfinite(found.mrr)})
+
+
+def _so_far(curve: Curve) -> dict[int, float]:
+    numbers = sorted(curve)
+    return dict(zip(numbers, accumulate((curve[number] for number in numbers), max), strict=True))
+
+
+def best(run: Run) -> float | None:
+    """The best validation MRR of a run that has ended."""
+    return max(progress(run).values(), default=None) if run.ended else None
+
+
+def reached(run: Run, level: float | None) -> Reached:
+    """What the run had spent when its validation MRR first was at least `level`."""
+    if level is None:
+        return None
+    number = next((number for number, mrr in sorted(progress(run).items()) if mrr >= level), None)
+    if number is None:
+        return NEVER if run.ended else None
+    return Cost(number, run.sent("values").get(number, 0), run.sent("bytes").get(number, 0))
+
+
+def unit(run: Run) -> Unit:
+    """The run as a reference."""
+    return Unit(best(run), _spent(run, best(run)))
+
+
+def cost_row(run: Run, base: Unit | None) -> Row:
+    """What a run reached and spent, by itself and in units of a reference; see `reference_rows`."""
+    row: Row = {"valid_mrr": best(run)}
+    for level, own in _spent(run, base.mrr if base else None).items():
+        row |= _cells(level, own, base.spent[level] if base else None)
+    return row
+
+
+def _spent(run: Run, top: float | None) -> dict[str, Reached]:
+    """By level, of which those in per cent are shares of `top`."""
+    shares = {name: None if top is None else share * top for name, share in LEVELS.items()}
+    return {name: reached(run, level) for name, level in {CONVERGED: best(run), **shares}.items()}
+
+
+def reference_rows(runs: Sequence[Run], reference: str) -> list[Row]:
+    """One row per experiment, means over its seeds: what it spent until it converged and to reach each level.
+
+    With `@CG` at its own best validation, with `@99` and `@98` when it first had that many per cent of the
+    reference's: `R` rounds, `values` and `bytes` sent, and `R_ratio`, `P` and `B`, which are these in units
+    of what the reference with the same data, model and seed spent to get as far itself. A cell is "never"
+    where the run ended before; None where that is not known (yet), or the reference spent nothing.
+    """
+    groups = experiments(runs)
+    several = any(len(group.runs) > 1 for group in groups)
+    rows = []
+    for group, each in _by_experiment(groups, reference):
+        row: Row = {"run": group.label, **({"seeds": len(group.runs)} if several else {})}
+        for key in (key for key in each[0] if key not in ("run", "seed")):
+            row |= _told(key, [of[key] for of in each], several)
+        rows.append(row)
+    return rows
+
+
+def each_reference_rows(runs: Sequence[Run], reference: str) -> list[Row]:
+    """The same with a row per run, which has a `seed`: what the means are made of."""
+    return [row for _, each in _by_experiment(experiments(runs), reference) for row in each]
+
+
+def references(groups: Sequence[Group], name: str) -> list[Group]:
+    """The experiments that `name` means, at most one for the same data and model.
+
+    It is looked for among labels, then among folders, then among methods.
+    """
+    kinds: tuple[Callable[[Group], Iterable[str]], ...] = (
+        lambda group: [group.label],
+        _folders,
+        lambda group: [group.approach],
+        lambda group: [group.first.method],
+    )
+    matches = ([group for group in groups if name in names(group)] for names in kinds)
+    found = next(filter(None, matches), [])
+    if not found:
+        known = [word for names in kinds for group in groups for word in names(group)]
+        labels = ", ".join(group.label for group in groups)
+        raise ConfigError(f"--reference: no run is {name!r}{suggest(name, known)} (there are: {labels})")
+    for group in found:
+        alike = [other for other in found if _problem(other.first) == _problem(group.first)]
+        if len(alike) > 1:
+            labels = " or ".join(repr(other.label) for other in alike)
+            raise ConfigError(f"--reference: {name!r} means {len(alike)} experiments; name one, as {labels}")
+    return found
+
+
+def _folders(group: Group) -> list[str]:
+    """Names of the runs' folders; of several seeds, of the folder that holds them."""
+    return [run.path.parent.name if run.name == f"seed-{run.seed}" else run.name for run in group.runs]
+
+
+def _problem(run: Run) -> tuple[str, str]:
+    """Runs with different ones cannot be compared."""
+    return run.dataset, run.model
+
+
+def beside(group: Group, bases: Sequence[Group]) -> Group | None:
+    """The reference of an experiment among those of all."""
+    return next((base for base in bases if _problem(base.first) == _problem(group.first)), None)
+
+
+def _by_experiment(groups: Sequence[Group], reference: str) -> list[tuple[Group, list[Row]]]:
+    bases = references(groups, reference)
+    found = []
+    for group in groups:
+        base = beside(group, bases)
+        units = {run.seed: unit(run) for run in base.runs} if base else {}
+        found.append((group, [_row(group.label, run, units.get(run.seed)) for run in group.runs]))
+    return found
+
+
+def _row(label: str, run: Run, base: Unit | None) -> Row:
+    return {"run": label, "seed": run.seed, **cost_row(run, base)}
+
+
+def _cells(level: str, own: Reached, other: Reached) -> Row:
+    row: Row = {}
+    for what in Cost._fields:
+        spent = getattr(own, what) if isinstance(own, Cost) else own
+        unit = getattr(other, what) if isinstance(other, Cost) else None
+        ratio = spent / unit if isinstance(own, Cost) and unit else None
+        row[f"{SPENT[what]}@{level}"] = spent
+        row[f"{RATIOS[what]}@{level}"] = NEVER if own == NEVER else ratio
+    return row
+
+
+def _told(key: str, values: Sequence[float | str | None], several: bool) -> Row:
+    """A number over seeds; words where some never got there, as the mean of the others would flatter."""
+    never = values.count(NEVER)
+    if never:
+        words = NEVER if never == len(values) else f"{NEVER} in {never} of {len(values)}"
+        return {key: words} | ({f"{key}_std": None} if several else {})
+    numbers = [value for value in values if not isinstance(value, str)]
+    found = spread(numbers)
+    return {key: mean(numbers)} | ({f"{key}_std": found.std if found else None} if several else {})

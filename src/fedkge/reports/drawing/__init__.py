@@ -1,0 +1,1 @@
+"""Plots: what is drawn, as data for the page and as SVG."""

@@ -1,0 +1,134 @@
+"""Lines, bands and their names: the marks that curves are drawn with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, NamedTuple
+
+from fedkge.reports.compared.experiments import COLOURS
+from fedkge.reports.drawing.figure import End, Figure, Trace, finite, text
+
+HEIGHT = 360  #: pixels of a plot of lines
+AREA = 270  #: of these about so many between its axes
+GAP = 16  #: pixels from one name to the next
+NAMES = 14  #: lines that are named at their ends; with more, a legend names them
+
+
+class Point(NamedTuple):
+    """A point of a line, and how far its band reaches; None where there is no band."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """A named line; `star` is the point that was kept."""
+
+    name: str
+    points: Sequence[Point]  #: from left to right
+    series: str
+    dash: int = 0
+    star: Point | None = None
+
+
+class Scale(NamedTuple):
+    """What the axes are, and how the pointer reads a point."""
+
+    xaxis: dict[str, Any]
+    yaxis: dict[str, Any]
+    hover: str  #: of plotly's template, as in `round %{x}: %{y:.4f}`
+
+
+def coloured(i: int) -> tuple[str, int]:
+    """Colour and dash of the i-th of many lines that are no experiments."""
+    return f"s{i % COLOURS}", i // COLOURS
+
+
+def line_figure(title: str, label: str, lines: Sequence[Line], scale: Scale) -> Figure:
+    """Lines with bands under them, named at their ends."""
+    drawn = [line for line in lines if line.points]
+    traces = [trace for i, line in enumerate(drawn) for trace in _band(i, line)]
+    traces += [trace for i, line in enumerate(drawn) for trace in _line(i, line, scale.hover)]
+    low, high = _range(drawn)
+    layout = {"xaxis": scale.xaxis, "yaxis": {**scale.yaxis, "range": [low, high]}}
+    return Figure(title, label, traces, layout, HEIGHT, tools=True, ends=_ends(drawn, low, high))
+
+
+def small_figure(title: str, label: str, lines: Sequence[Line], scale: Scale) -> Figure:
+    """One of many small plots: the large one above it names axes and colours."""
+    traces = [trace for i, line in enumerate(lines) if line.points for trace in _band(i, line)]
+    traces += [trace for i, line in enumerate(lines) if line.points for trace in _line(i, line, scale.hover)]
+    xaxis = {key: value for key, value in scale.xaxis.items() if key != "title"}
+    layout = {"xaxis": {**xaxis, "nticks": 5}, "yaxis": {"nticks": 5}, "showlegend": False}
+    return Figure(title, label, traces, layout, 210)
+
+
+def _line(group: int, line: Line, hover: str) -> list[Trace]:
+    """A line, and a star on the kept point."""
+    common: Trace = {"type": "scatter", "name": text(line.name), "legendgroup": str(group)}
+    common["meta"] = {"series": line.series, "dash": line.dash}
+    points = line.points
+    traces = [
+        {
+            **common,
+            "mode": "lines" if len(points) > 1 else "markers",
+            "x": [point.x for point in points],
+            "y": [finite(point.y) for point in points],
+            "hovertemplate": f"%{{fullData.name}}<br>{hover}<extra></extra>",
+        }
+    ]
+    if line.star is not None:
+        kept = {"x": [line.star.x], "y": [finite(line.star.y)], "showlegend": False}
+        template = f"%{{fullData.name}}<br>kept: {hover}<extra></extra>"
+        star = {"mode": "markers", "marker": {"symbol": "star", "size": 14}, "hovertemplate": template}
+        traces.append({**common, **kept, **star})
+    return traces
+
+
+def _band(group: int, line: Line) -> list[Trace]:
+    """What is under a line, from its lower edge to its upper."""
+    points = [point for point in line.points if point.low is not None and point.high is not None]
+    edge: Trace = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
+    edge |= {"x": [point.x for point in points], "showlegend": False, "legendgroup": str(group)}
+    edge["meta"] = {"series": line.series, "dash": 0}
+    low = {**edge, "y": [finite(point.low) for point in points]}
+    high = {**edge, "y": [finite(point.high) for point in points], "fill": "tonexty"}
+    return [low, high] if points else []
+
+
+def _range(lines: Sequence[Line]) -> tuple[float, float]:
+    """From the lowest to the highest of all points and bands, with a little room."""
+    edges = [edge for line in lines for point in line.points for edge in point[1:]]
+    known = [edge for edge in edges if edge is not None and isfinite(edge)] or [0.0, 1.0]
+    room = 0.05 * (max(known) - min(known)) or 0.05 * abs(max(known)) or 0.5
+    return min(known) - room, max(known) + room
+
+
+def _ends(lines: Sequence[Line], low: float, high: float) -> list[End]:
+    """The lines' names at the height of their last points, moved apart where they would touch."""
+    last = [(line.points[-1].y, line) for line in lines if isfinite(line.points[-1].y)]
+    if not 1 < len(last) <= NAMES:
+        return []
+    last.sort(key=lambda end: -end[0])
+    wanted = [(high - y) / (high - low) * AREA for y, _ in last]  # pixels from the top
+    return [
+        End(line.series, text(line.name, 22), y, at - place)
+        for (y, line), at, place in zip(last, wanted, apart(wanted, GAP, AREA), strict=True)
+    ]
+
+
+def apart(wanted: Sequence[float], gap: float, room: float) -> list[float]:
+    """Ascending places near `wanted`, at least `gap` from each other and, if there is room, within it."""
+    places: list[float] = []
+    for at in wanted:
+        places.append(max(at, places[-1] + gap) if places else at)
+    limit = room
+    for i in reversed(range(len(places))):
+        places[i] = min(places[i], limit)
+        limit = places[i] - gap
+    return places

@@ -1,0 +1,1 @@
+"""Reports for other programs: tables and plots as files, runs for experiment trackers."""

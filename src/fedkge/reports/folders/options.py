@@ -1,0 +1,81 @@
+"""Options of runs: every key with its value, and the keys in which runs were meant to differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from fedkge.reports.folders.run import Run
+
+SEED = "seed"
+METHOD = "method.name"
+START = "start"  #: with the method, how a run came to its tables
+KEEP = "evaluate.keep"  #: no choice where sites stop each for itself, or have one table
+MODE = "privacy.mode"  #: what its other options belong to, as those of other parts to their name
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one, with keys as `--set` takes them: `model.dim`."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def chosen(run: Run) -> dict[str, Any]:
+    """A run's options, those that mean something to its method, which is told with what it goes on from."""
+    options = flat(run.config) | {METHOD: run.approach}
+    return options if run.chooses_keep else {key: of for key, of in options.items() if key != KEEP}
+
+
+def swept_keys(runs: Sequence[Run]) -> list[str]:
+    """The keys in which runs differ by choice, in the order of their files; never the seed.
+
+    An option of a named part (`model.margin`) is compared among runs with the same part (`model.name`): that
+    TransE and RotatE have different margins is no sweep over margins. Privacy is known by its mode.
+    """
+    tables = [chosen(run) for run in runs]
+    keys = dict.fromkeys(key for table in tables for key in table)
+    return [key for key in keys if key != SEED and _differs(key, tables)]
+
+
+def _differs(key: str, tables: Sequence[Mapping[str, Any]]) -> bool:
+    part = key.rpartition(".")[0]
+    owner = MODE if part == MODE.rpartition(".")[0] else f"{part}.name" if part else None
+    owner = None if owner == key else owner
+    seen: dict[str, set[str]] = {}
+    for table in tables:
+        if key in table:
+            seen.setdefault(same(table.get(owner) if owner else None), set()).add(same(table[key]))
+    return any(len(values) > 1 for values in seen.values())
+
+
+def same(value: Any) -> str:
+    """Equal for equal values, and something that a set can hold."""
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def short(key: str, keys: Sequence[str]) -> str:
+    """The last part of a key, where it is the only such among `keys`."""
+    last = key.rpartition(".")[2]
+    return last if sum(other.rpartition(".")[2] == last for other in keys) <= 1 else key
+
+
+def spoken(key: str, value: Any, keys: Sequence[str]) -> str:
+    """An option for a label: `mu=0.1`; a part is known by its name alone: `int8`."""
+    if key.endswith(".path"):
+        return PurePath(str(value)).name
+    plain = valued(value)
+    return plain if key.endswith(".name") or key == MODE else f"{short(key, keys)}={plain}"
+
+
+def valued(value: Any) -> str:
+    """A value as people write it."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,1 @@
+"""The page: its look, its parts, and the words in them."""

@@ -1,0 +1,238 @@
+"""What the numbers say, in sentences: the main finding, who gains and loses, and what to be careful with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from math import isfinite
+
+from fedkge.reports.compared.baseline import Versus, alone, versus
+from fedkge.reports.compared.details import AFTER, SHARE, TRAINED, Row, budget_rows
+from fedkge.reports.compared.experiments import Group
+from fedkge.reports.compared.paired import BETTER, WORSE, Differences
+from fedkge.reports.folders.before import Kind
+from fedkge.reports.folders.options import valued
+from fedkge.reports.folders.run import Run, asked
+from fedkge.reports.pages.markup import difference, share, sites, size
+
+#: What a reader must know about a method before comparing it.
+TERMS = {
+    Kind.ALONE: "Every site trains alone on its own graph. Nothing leaves a site.",
+    Kind.POOLED: "All graphs are pooled in one place and trained as one, then measured site by site. "
+    "A reference that shows what sharing everything would give; it is not private.",
+    Kind.HUB: "Graphs stay at their sites; "
+    "rows of embeddings for what sites share travel to the hub and back.",
+    Kind.PEERS: "Graphs stay at their sites; sites talk to each other, in pairs. There is no hub.",
+}
+NAMED = 6  #: sites that are named in a sentence
+
+
+def finding(groups: Sequence[Group]) -> str:
+    """The one thing to remember, as HTML."""
+    ended = [group for group in groups if group.test() is not None]
+    if not ended:
+        return "No test results yet: this page shows what has been journalled so far."
+    if len(groups) == 1:
+        n = len(groups[0].sites)
+        where = f"over {n} sites, weighted by their test triples" if n > 1 else "at its one site"
+        asked_ = asked(groups[0].runs)
+        return f"Test MRR is {_value(groups[0])} {where} (filtered, {asked_}, realistic ties)."
+    if len({group.first.dataset for group in groups}) > 1:
+        return "The runs used different data: read each by itself."
+    apart = [group for group in ended if not group.first.pools]
+    pooled = [group for group in ended if group.first.pools]
+    sentences = [_apart(apart, groups)] if apart else []
+    sentences += [_reference(pooled, groups)] if pooled else []
+    return " ".join(sentences)
+
+
+def _value(group: Group) -> str:
+    found = group.test()
+    if found is None:
+        return "not known"
+    std = "" if found.std is None else f" ± {share(found.std)} ({found.n} seeds)"
+    return f"<strong>{share(found.mean)}</strong>{std}"
+
+
+def _best(groups: Sequence[Group]) -> Group:
+    return max(groups, key=lambda group: found.mean if (found := group.test()) else -1.0)
+
+
+def _apart(ended: Sequence[Group], groups: Sequence[Group]) -> str:
+    """The best experiment that leaves every graph where it is."""
+    best = _best(ended)
+    label = f"<strong>{escape(best.label)}</strong>"
+    text = f"{label} reaches a test MRR of {_value(best)}"
+    if len(ended) > 1:
+        text = f"Of those that keep every graph at its site, {label} has the highest test MRR, {_value(best)}"
+    return f"{text}{_against(best, groups)}"
+
+
+def _reference(pooled: Sequence[Group], groups: Sequence[Group]) -> str:
+    best = _best(pooled)
+    text = f"Pooling all graphs in one place ({escape(best.label)}, not private) gives {_value(best)}"
+    return f"{text}{_against(best, groups)}"
+
+
+def _against(group: Group, groups: Sequence[Group]) -> str:
+    found = versus(group, alone(group, groups))
+    if found is None:
+        return "."
+    return f", {difference(found.gain)} against every site alone: {outcome(found)}."
+
+
+def outcome(found: Versus) -> str:
+    """Who gains and who loses by joining, never the one without the other."""
+    n, losers = len(found.sites), len(found.losers)
+    if not losers:
+        return f"no site loses by joining, {len(found.winners)} of {n} gain"
+    return f"{len(found.winners)} of {sites(n)} gain, {losers} lose{'s' * (losers == 1)} by joining"
+
+
+def joining(groups: Sequence[Group], beyond: Mapping[str, Differences] | None = None) -> str:
+    """A sentence per experiment about sites that do worse than alone, and one on chance; as HTML.
+
+    `beyond` has the differences of sites by label, as `against_alone` gives them.
+    """
+    items = []
+    for group in groups:
+        found = versus(group, alone(group, groups))
+        if found is None:
+            continue
+        lost = sorted(found.losers, key=found.sites.__getitem__)
+        named = [f"{escape(site)} ({difference(found.sites[site])})" for site in lost[:NAMED]]
+        more = f" and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
+        n = len(found.sites)
+        text = f"{len(lost)} of {sites(n)} lose{'s' * (len(lost) == 1)} by joining: {', '.join(named)}{more}."
+        if not lost:
+            text = f"no site loses by joining; {len(found.winners)} of {sites(n)} gain."
+        text += significance((beyond or {}).get(group.label, {}))
+        items.append(f"<li><strong>{escape(group.label)}</strong>: {text}</li>")
+    return f'<ul class="joining">{"".join(items)}</ul>' if items else ""
+
+
+def significance(found: Differences) -> str:
+    """How many sites are better and worse off beyond chance, and which are worse; as HTML."""
+    if not found:
+        return ""
+    worse = [site for site, one in found.items() if one.verdict == WORSE]
+    named = f" ({', '.join(map(escape, worse[:NAMED]))}{', …' * (len(worse) > NAMED)})" if worse else ""
+    better = sum(one.verdict == BETTER for one in found.values())
+    return f" Beyond chance: {better or 'none'} {BETTER} than alone, {len(worse) or 'none'} {WORSE}{named}."
+
+
+def notices(groups: Sequence[Group]) -> str:
+    """What is wrong with taking the page at face value."""
+    return "".join(f'<p class="notice" role="note">{escape(text)}</p>' for text in doubts(groups))
+
+
+def doubts(groups: Sequence[Group]) -> list[str]:
+    """The same as sentences."""
+    texts = [text for group in groups for text in _own_notices(group)]
+    runs = [run for group in groups for run in group.runs]
+    if len({run.dataset for run in runs}) > 1:
+        texts.append("The runs used different data; their numbers cannot be compared with each other.")
+    elif len({tuple(sorted(run.sites)) for run in runs if run.sites}) > 1:
+        texts.append("The runs have different sites; averages over all sites cannot be compared.")
+    elif _digests_differ(groups):
+        texts.append("The runs' graphs differ although their names are the same; numbers cannot be compared.")
+    texts += [_went_before(group) for group in groups if group.first.before]
+    differing = _differing(groups)
+    if differing:
+        names = ", ".join(f"{row['option']} ({_distinct(row, groups)})" for row in differing)
+        texts.append(f"Budgets differ in {names}: a difference in results may be the budget's.")
+    rising = [group.label for group in groups if any(map(_rising, group.ended))]
+    if rising:
+        names = f"{', '.join(rising[:NAMED])}{', …' * (len(rising) > NAMED)}"
+        texts.append(f"Best at the last validation of the last round: {names}; more rounds may do better.")
+    if len({frozenset(run.seed for run in group.runs) for group in groups}) > 1:
+        seeds = "; ".join(f"{g.label}: {', '.join(str(run.seed) for run in g.runs)}" for g in groups[:NAMED])
+        texts.append(f"Seeds differ ({seeds}{'; …' * (len(groups) > NAMED)}).")
+    if len({run.sides for run in runs}) > 1:
+        judged = "; ".join(f"{g.label}: {asked(g.runs)}" for g in groups[:NAMED])
+        texts.append(f"Runs are judged by different questions ({judged}{'; …' * (len(groups) > NAMED)}).")
+    return texts
+
+
+def _differing(groups: Sequence[Group]) -> list[Row]:
+    """Budgets that are not the same; that validation ends one run before another is no such difference."""
+    rows = {row["option"]: row for row in budget_rows(groups) if row["differs"] and row["option"] != AFTER}
+    shares = {rows[SHARE][group.label] for group in groups} if SHARE in rows else set()
+    counted = () if len(shares - {None}) > 1 else (SHARE, TRAINED)
+    return [row for option, row in rows.items() if option not in counted]
+
+
+def _rising(run: Run) -> bool:
+    """Whether the budget, not validation, has ended a run, of all sites or of some."""
+    return max(run.kept.values(), default=0) == run.last_round == run.config["rounds"]
+
+
+def _went_before(group: Group) -> str:
+    before = [run.before for run in group.runs if run.before]
+    spent = " or ".join(dict.fromkeys(one.spent for one in before))
+    sent = max(one.sent for one in before)
+    return (
+        f"{group.label} goes on from {before[0].approach}: {spent}, and {size(sent)} that these sent, are "
+        "not in its own rounds, bytes and seconds."
+    )
+
+
+def _own_notices(group: Group) -> list[str]:
+    texts = []
+    for run in group.runs:
+        name = group.label if len(group.runs) == 1 else f"{group.label}, seed {run.seed},"
+        if not run.ended:
+            most = run.config.get("rounds")
+            texts.append(
+                f"{name} has not ended: round {run.last_round} of at most {most} so far, no test results. "
+                f"`fedkge run --resume` goes on with it."
+            )
+        void = [done for done in run.rounds.values() if done.void]
+        if void:
+            reason = next((why for done in void for why in done.refused.values()), None)
+            texts.append(
+                f"{name}: {len(void)} of {len(run.rounds)} rounds came to nothing, because "
+                + ("fewer sites answered" if reason is None else "answers were refused and fewer were left")
+                + " than the quorum asks for"
+                + ("." if reason is None else f": {reason}.")
+            )
+        bad = [site for site, curve in run.losses.items() if not all(map(isfinite, curve.values()))]
+        if bad:
+            texts.append(
+                f"{name} diverged at {', '.join(bad)}: the loss is no number; the plot has a gap there."
+            )
+    return texts
+
+
+def _distinct(row: dict[str, object], groups: Sequence[Group]) -> str:
+    values = list(dict.fromkeys(valued(row[group.label]) for group in groups))
+    return ", ".join(values[:NAMED]) + ", …" * (len(values) > NAMED)
+
+
+def _digests_differ(groups: Sequence[Group]) -> bool:
+    """Whether a site's graph is another one elsewhere; marks that a share decides are drawn by the seed."""
+    found: dict[tuple[str, int | None], set[str]] = {}
+    for group in groups:
+        for run in group.ended:
+            drawn = run.seed if run.config.get("marks", {}).get("share") is not None else None
+            for site, of in (run.summary or {})["sites"].items():
+                if "digest" in of:
+                    found.setdefault((site, drawn), set()).add(str(of["digest"]))
+    return any(len(digests) > 1 for digests in found.values())
+
+
+def _meaning(run: Run) -> str:
+    text = TERMS[run.kind]
+    if run.before is None:
+        return text
+    return f"Sites begin with the tables of {run.before.approach}, whose terms hold here too. Then: {text}"
+
+
+def terms(groups: Sequence[Group]) -> str:
+    """What the methods on this page mean for those whose data it is."""
+    known = {group.approach: _meaning(group.first) for group in groups}
+    alike: dict[str, list[str]] = {}
+    for name, text in known.items():
+        alike.setdefault(text, []).append(name)
+    items = "".join(f"<dt>{escape(', '.join(n))}</dt><dd>{escape(text)}</dd>" for text, n in alike.items())
+    return f'<dl class="terms">{items}</dl>'
