@@ -17,6 +17,8 @@ from fedkge.config import read_toml
 from fedkge.errors import ConfigError
 from fedkge.methods import METHODS
 from fedkge.models import MODELS
+from fedkge.nodes.terms import Terms
+from fedkge.runs.network import HubFile, SiteFile
 from fedkge.training.losses import LOSSES
 
 pytest.importorskip("numba")
@@ -32,6 +34,8 @@ from fedkge.audits.base import ATTACKS, Attack
 from fedkge.exchange.codec import CODECS, Float32
 from fedkge.exchange.select import SELECTIONS, Full
 from fedkge.models import MODELS
+from fedkge.nodes.terms import Terms
+from fedkge.runs.network import HubFile, SiteFile
 from fedkge.models.transe import TransE
 from fedkge.training.losses import LOSSES
 
@@ -287,3 +291,22 @@ def test_2_an_installed_package_is_known(tmp_path: Path) -> None:
 def test_2_without_the_plugin_its_name_is_unknown(home: Path) -> None:
     found = process("explain", "fedavgm", cwd=home)
     assert found.returncode == 2
+
+
+def test_2_a_hub_cannot_make_a_site_run_code(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sends a digest; a site knows the file only if its own file names it."""
+    where = 'folder = "kept"\nauthority = "authority"\nsites = ["north"]\nplugins = ["my_methods.py"]\n'
+    parts = 'model = { name = "transe" }\nmethod = { name = "fedavgm" }\n'
+    (home / "hub.toml").write_text(where + parts)
+    terms = HubFile.read(home / "hub.toml").terms()
+    assert terms["plugins"][0].startswith("my_methods.py sha256:")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
+    monkeypatch.setattr(plugins, "_running", {})
+    with pytest.raises(ConfigError, match="never used here"):
+        Terms.parse(terms)
+    own = 'graph = "federation/north"\nfolder = "n"\nkit = "n.kit"\nkey = "n.key"\n'
+    (home / "north.toml").write_text(own + 'plugins = ["my_methods.py"]\n')
+    SiteFile.read(home / "north.toml")
+    assert Terms.parse(terms).method.momentum == 0.5  # type: ignore[attr-defined]

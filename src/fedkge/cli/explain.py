@@ -58,7 +58,9 @@ def explain(
 ) -> None:
     """What something that an experiment names means: its source's words, and every option."""
     with command(trust):
-        found, keys = _find(name)
+        from fedkge.front.naming import find
+
+        found, keys = find(name)
         if json:
             print_json(_plain(found, keys))
             return
@@ -66,24 +68,6 @@ def explain(
             _print_part(part)
         if keys:
             _print_options(keys)
-
-
-def _find(name: str) -> tuple[list[Described], list[Option]]:
-    """The parts of that name, and the options of that path; also by the last word of it, as in `mu`."""
-    from fedkge.errors import ConfigError, suggest
-    from fedkge.front.described import attacks, options, parts
-
-    known, every = [*parts(), *attacks()], list(options())
-    found = [part for part in known if part.name.lower() == name.lower()]
-    keys = [option for option in every if name in (option.path, option.path.rpartition(".")[2])]
-    if not found and not keys:
-        names = [part.name for part in known] + [option.path for option in every]
-        words = [option.path.rpartition(".")[2] for option in every]
-        raise ConfigError(
-            f"explain: nothing is named {name!r}{suggest(name, names) or suggest(name, words)} "
-            "(`fedkge list` shows what has a name, `fedkge explain trainer` the options of a table)"
-        )
-    return found, keys
 
 
 def _plain(found: Sequence[Described], keys: Sequence[Option]) -> list[dict[str, Any]]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from fedkge.errors import ConfigError, suggest
-from fedkge.front.described import attacks, options, parts
+from fedkge.front.described import Described, Option, attacks, options, parts
 from fedkge.front.frames import frame
 
 if TYPE_CHECKING:
@@ -24,15 +25,21 @@ def available(kind: str | None = None) -> DataFrame:
 
 def explain(name: str) -> DataFrame:
     """The options of a method, model, codec or table, or those of that name: type, default, meaning."""
+    found, keys = find(name)
+    rows = [asdict(option) for option in (*(one for part in found for one in part.options), *keys)]
+    return frame([{"option": row.pop("path"), **row} for row in rows])
+
+
+def find(name: str) -> tuple[list[Described], list[Option]]:
+    """The parts of that name, and the options of that path; also by the last word of it, as in `mu`."""
     known, every = [*parts(), *attacks()], list(options())
-    found = [option for part in known if part.name.lower() == name.lower() for option in part.options]
-    found += [one for one in every if name in (one.path, one.path.rpartition(".")[2]) and one not in found]
-    if not found and name not in [part.name for part in known]:
+    found = [part for part in known if part.name.lower() == name.lower()]
+    keys = [option for option in every if name in (option.path, option.path.rpartition(".")[2])]
+    if not found and not keys:
         names = [part.name for part in known] + [option.path for option in every]
-        raise ConfigError(f"explain: nothing is named {name!r}{suggest(name, names)}")
-    return frame(
-        [
-            {"option": one.path, "of": one.of, "type": one.type, "default": one.default, "about": one.about}
-            for one in found
-        ]
-    )
+        words = [option.path.rpartition(".")[2] for option in every]
+        raise ConfigError(
+            f"explain: nothing is named {name!r}{suggest(name, names) or suggest(name, words)} "
+            "(`fedkge list` shows what has a name, `fedkge explain trainer` the options of a table)"
+        )
+    return found, keys
