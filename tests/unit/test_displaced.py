@@ -28,13 +28,13 @@ from unlearning import some, trained
 
 
 def heard(
-    old: Holdings, out: Path, monkeypatch: pytest.MonkeyPatch, sites: str = "a", **options: Any
+    old: Holdings, out: Path, monkeypatch: pytest.MonkeyPatch, sites: str = "a", device: Any = "cpu"
 ) -> list[Message]:
     """Every message of an unlearning."""
     messages: list[Message] = []
     monkeypatch.setattr(module, "run", partial(module.run, tap=messages.append))
     requests = [Request(site, some(old, site)) for site in sites]
-    unlearn(old, out, Erasure.of(old.sources.named, requests), Unlearn(rounds=1, epochs=3, **options))
+    unlearn(old, out, Erasure.of(old.sources.named, requests), Unlearn(rounds=1, epochs=3), device)
     return messages
 
 
@@ -75,6 +75,16 @@ def test_what_several_sites_moved_is_added_up(tmp_path: Path, monkeypatch: pytes
     for one, row in by_id(joins[third], shared[third].body["entity.moved"], shared[third]).items():
         parts = [of[one] for of in moved.values() if one in of]
         assert torch.allclose(row, torch.stack(parts).sum(0) if parts else torch.zeros_like(row))
+
+
+def test_devices_tell_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: torch.device) -> None:
+    old = trained(tmp_path / "old", method={"name": "fedlu"})
+    there = of_kind(heard(old, tmp_path / "there", monkeypatch, device=device), "shared")
+    here = of_kind(heard(old, tmp_path / "here", monkeypatch), "shared")
+    for site, message in here.items():
+        assert message.body.keys() == there[site].body.keys()
+        for name, content in message.body.items():
+            assert torch.allclose(content, there[site].body[name].cpu(), atol=1e-4), (site, name)
 
 
 def test_one_table_hears_of_owners_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
