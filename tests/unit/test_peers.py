@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from fedkge.reports.pages.privacy import spent
 from fedkge.runs.data import Sources
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.meeting import Meeting
+from fedkge.runtimes.progress import Progress
 from fedkge.runtimes.replay import _end
 from fedkge.runtimes.run import run
 from fedkge.runtimes.simulate import Simulated, Simulation
@@ -372,7 +374,10 @@ def test_what_peers_cannot_do_is_said_first(tmp_path: Path) -> None:
 def test_a_run_has_accuracy_and_ranks_before_and_after(tmp_path: Path) -> None:
     one = experiment(method=SMALL, rounds=6, evaluate={"every": 2, "patience": 1})
     folder = RunFolder.create(tmp_path / "run", one, resume=False)
-    summary = run(one, folder, torch.device("cpu"), SITES)
+    seen: list[Progress] = []
+    summary = run(one, folder, torch.device("cpu"), SITES, seen.append)
+    assert all(isfinite(step.loss) and step.triples_per_s > 0 for step in seen)
+    assert len(seen) >= 6
     assert summary["method"] == "fkge"
     assert summary["traffic"]["up_bytes"] > 0
     for site in SITES:
