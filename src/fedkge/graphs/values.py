@@ -36,28 +36,39 @@ def is_value(text: str) -> bool:
 
 def treated(splits: Mapping[Split, NamedTriples], table: Table) -> dict[Split, NamedTriples]:
     """The splits of a graph, their values as the options say; unset: as they are, with a warning."""
-    heads = {name for part in splits.values() for name in _heads(part)}
-    numbers = sum(map(is_value, heads))
+    likely = {split: _likely(part) for split, part in splits.items()}
+    if table.numbers == "keep" or not any(likely.values()):
+        return dict(splits)
+    heads = {name for part in splits.values() for name in part.entities[: _heads(part)]}
+    if sum(map(is_value, heads)) > MOST * len(heads):
+        return dict(splits)
     found = {}
     for split, part in splits.items():
-        values = np.fromiter((name not in heads and is_value(name) for name in part.entities), np.bool_)
-        chosen = values[part.triples[:, 2]] if len(values) else np.zeros(0, np.bool_)
-        if not chosen.any() or table.numbers == "keep" or numbers > MOST * len(heads):
-            found[split] = part
-        elif table.numbers is None:
-            _warn(part, chosen)
-            found[split] = part
-        elif table.numbers == "skip":
-            _warn_skipped(part, chosen)
-            found[split] = _only(part, ~chosen)
-        else:
-            found[split] = _binned(part, chosen, table.borders())
+        values = np.zeros(len(part.entities), np.bool_)
+        values[[i for i in likely[split] if part.entities[i] not in heads]] = True
+        chosen = values[part.triples[:, 2]]
+        found[split] = _treated(part, chosen, table) if chosen.any() else part
     return found
 
 
-def _heads(part: NamedTriples) -> list[str]:
-    """The names that are heads, which are numbered first."""
-    return part.entities[: int(part.triples[:, 0].max()) + 1] if len(part.triples) else []
+def _treated(part: NamedTriples, chosen: Mask, table: Table) -> NamedTriples:
+    if table.numbers == "bin":
+        return _binned(part, chosen, table.borders())
+    if table.numbers == "skip":
+        _warn_skipped(part, chosen)
+        return _only(part, ~chosen)
+    _warn(part, chosen)
+    return part
+
+
+def _likely(part: NamedTriples) -> list[int]:
+    """The entities that are no heads in this split, and written as values."""
+    return [i for i in range(_heads(part), len(part.entities)) if is_value(part.entities[i])]
+
+
+def _heads(part: NamedTriples) -> int:
+    """How many entities are heads: these are numbered first."""
+    return int(part.triples[:, 0].max()) + 1 if len(part.triples) else 0
 
 
 def bin_of(relation: str, text: str, borders: list[float] | None = None) -> str:
