@@ -329,6 +329,20 @@ def test_5_prefixes_work_wherever_names_are_given(tmp_path: Path) -> None:
     assert "ex:e1" in read_graph(plain, table=Table(prefixes=("ex=https://x.example/",))).entities
 
 
+def test_5_predict_and_packs_know_prefixes(tmp_path: Path) -> None:
+    lines = "".join(f"ex:e{i % 8} ex:r{i % 3} ex:e{(i * 5 + 1) % 8} .\n" for i in range(24))
+    write(tmp_path / "sites" / "a.ttl", "@prefix ex: <https://x.example/> .\n" + lines)
+    write(tmp_path / "tiny.toml", CONFIG.replace('"federation"', '"sites", ratio = "3:1:1"'))
+    run, pack = tmp_path / "run", tmp_path / "pack"
+    ran = fedkge("run", tmp_path / "tiny.toml", "--out", run, "--set", "rounds=1")
+    assert ran.exit_code == 0, ran.output
+    asked = ("--head", "ex:e1", "--relation", "ex:r1", "--top", "2")
+    found = answer("predict", run, "--site", "a", *asked)
+    assert found == answer("predict", run, "--site", "a", "--head", "https://x.example/e1", *asked[2:])
+    assert fedkge("pack", run, "a", "--out", pack).exit_code == 0
+    assert len(answer("predict", pack, *asked)) == 2
+
+
 # 6: what an alignment does
 
 

@@ -130,6 +130,7 @@ def pack(
             "known": len(graph.all()) if known else None,
             "confidential": bool(known and _marks(graph).any()),
             "plugins": list(experiment.plugins),
+            "prefixes": dict(graph.entities.prefixes),
         }
         write_whole(out / PACK, json_text(about, indent=1).encode())
         for path in files:
@@ -181,6 +182,7 @@ def _unpacked(path: Path, site: str | None, view: str) -> Held:
         raise DataError(f"{path}: a pack has one kind of tables; pack the run with --view {view}")
     load_known(plugins)
     tables, entities, relations = load_embeddings(path)
+    entities.prefixes = relations.prefixes = {str(k): str(v) for k, v in about.get("prefixes", {}).items()}
     none = np.empty((0, 3), np.int64)
     held = Held(own, tables, Graph(entities, relations, none))
     return held if known in (None, 0) else held.knowing([path / KNOWN])
