@@ -164,5 +164,6 @@ def _wrong(fields: list[str], shape: Layout, dialect: Dialect, marks: bool) -> t
     mark = MARKS.get(fields[shape.mark].lower())
     if mark is None:
         expected = "0, 1, true, false or nothing as the mark of confidentiality"
-        return f"expected {expected}, found {fields[shape.mark]!r}", False
+        advice = "; if the column means something else, name those to read (data.table)"
+        return f"expected {expected}, found {fields[shape.mark]!r}{advice}", False
     return "", mark

@@ -34,7 +34,8 @@ def warn_of_header(part: NamedTriples, table: Table) -> None:
         return
     warnings.warn(
         f"{part.source}: the first line ({', '.join(names)}) looks like names of columns, and is read as a "
-        "triple; data.table.header = true passes it over, false says that it is one",
+        "triple; data.table.header = true passes it over (head, relation and tail name the columns), "
+        "false says that it is one",
         DataWarning,
         stacklevel=4,
     )
