@@ -53,7 +53,7 @@ MODES: dict[str, dict[str, Any]] = {
                 "delta": 1e-4,
                 "batch_size": 60,
             },
-            "persons": {"prefixes": PATIENTS},
+            "persons": {"prefixes": PATIENTS, "mentions": True},  # codes of diagnoses and drugs are public
         }
         for epsilon in EPSILONS
     },

@@ -34,6 +34,7 @@ from fedkge.runtimes.meeting import Meeting
 from small_federations import experiment, federated, small_federation
 
 pytest.importorskip("numba")
+pytestmark = pytest.mark.filterwarnings("ignore:.*only triples about persons mention them")
 
 KEY = bytes(range(32))
 SITES = small_federation(relations_in_common=True)
@@ -261,6 +262,32 @@ def test_neither_rows_nor_names_nor_places_of_persons_are_in_any_message(
         assert control["place"]
     if method in ("fede", "fedep", "fedprox", "pfedeg", "fedlu", "fedepl", "feds"):
         assert control["row"], "rows of others travel, and the test finds them"
+
+
+@pytest.mark.parametrize("mentions", [False, True])
+def test_a_name_that_only_triples_about_persons_mention_is_not_announced(mentions: bool) -> None:
+    """Nor does anything that is said about a person change what is announced."""
+    graph = clinic()
+    fewer = replace(graph, train=graph.train[[3, 4, 6]], valid=graph.valid[:0])
+    one = experiment(
+        method={"name": "fede", "share": "both"},
+        persons={"prefixes": ["patient/"], "mentions": mentions},
+    )
+    told = {site: Sources.of(one, {"a": clinic(), "b": own}) for site, own in (("b", graph), ("c", fewer))}
+    found = {site: sources.announced(one)["b"] for site, sources in told.items()}
+    if mentions:
+        assert found["b"] == {
+            Axis.ENTITY: ["nurse", "drug", "gout", "class"],
+            Axis.RELATION: ["takes", "has", "knows", "treats", "of"],
+        }
+        return
+    assert found["b"] == found["c"] == {Axis.ENTITY: ["drug", "gout", "class"], Axis.RELATION: ["of"]}
+    with pytest.warns(DataWarning, match="site 'a': 1 entities and 4 relations are not announced"):
+        member = told["b"].members(one)["a"]
+    identity = told["b"].identity(one, member)
+    rows = identity.announced(Axis.ENTITY)
+    assert sorted(identity.ids[Axis.ENTITY][i] for i in rows) == [b"class", b"drug", b"gout"]
+    assert [identity.ids[Axis.RELATION][i] for i in identity.announced(Axis.RELATION)] == [b"of"]
 
 
 @pytest.mark.parametrize("intersect", ["ids", "psi"])

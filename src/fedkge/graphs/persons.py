@@ -125,6 +125,21 @@ def about_nobody(graph: Graph, split: Split | str) -> Ids:
     return triples if graph.persons is None else triples[belongs(graph, triples) == NOBODY]
 
 
+def unmentioned(graph: Graph) -> dict[Axis, Mask]:
+    """Which entities and relations no triple about nobody mentions; none, if no entity is a person.
+
+    Persons are among them. What else is, only triples about persons mention, or none at all. Nothing that is
+    said about a person changes these sets.
+    """
+    entities, relations = np.ones(graph.n_entities, np.bool_), np.ones(graph.n_relations, np.bool_)
+    if graph.persons is None or not graph.persons.any():
+        return {Axis.ENTITY: ~entities, Axis.RELATION: ~relations}
+    for split in Split:
+        triples = about_nobody(graph, split)
+        entities[triples[:, ::2]], relations[triples[:, 1]] = False, False
+    return {Axis.ENTITY: entities, Axis.RELATION: relations}
+
+
 def without_persons(graph: Graph) -> Graph:
     """The same graph for others to see: other entities in the same order, and triples about nobody."""
     if graph.persons is None:

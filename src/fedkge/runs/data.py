@@ -19,6 +19,7 @@ from fedkge.exchange.rows import HUB
 from fedkge.exports.files import check_names
 from fedkge.graphs.graph import Axis, Federation, Graph
 from fedkge.graphs.links import Link, read_links
+from fedkge.graphs.persons import unmentioned
 from fedkge.graphs.prefixes import full_names
 from fedkge.graphs.said import lifted
 from fedkge.graphs.streams import CONTROL
@@ -57,6 +58,7 @@ class Sources:
         for site in experiment.accept:
             if site not in self.named:
                 raise ConfigError(f"accept.{site}: no such site{suggest(site, self.named)}")
+        self._tell_withheld(experiment)
         members = experiment.method.members(self.federation)
         check_marks(experiment, {name: member.graph for name, member in members.items()})
         for member in members.values():
@@ -75,24 +77,52 @@ class Sources:
         names = {Axis.ENTITY: member.graph.entities, Axis.RELATION: member.graph.relations}
         ids = {axis: identify(own, axis, secret) for axis, own in names.items()}
         named = {site: self.named[site] for site in member.parts}
-        hidden = {i for site in named for i in self._withheld(experiment, site)}
+        hidden = {axis: {i for site in named for i in self._withheld(experiment, site)[axis]} for axis in Axis}
         known = None if secret is None else fingerprint(secret)
-        return Identity(ids, named, {Axis.ENTITY: hidden} if hidden else {}, known)
+        return Identity(ids, named, {axis: rows for axis, rows in hidden.items() if rows}, known)
 
     def announced(self, experiment: Experiment) -> dict[str, dict[Axis, list[str]]]:
         """The names that each site announces, as all sites call them."""
         found = {}
         for site, graph in self.federation.items():
             hidden = self._withheld(experiment, site)
-            entities = [name for i, name in enumerate(graph.entities) if i not in hidden]
-            found[site] = {Axis.ENTITY: entities, Axis.RELATION: list(graph.relations)}
+            names = {Axis.ENTITY: graph.entities, Axis.RELATION: graph.relations}
+            found[site] = {
+                axis: [name for i, name in enumerate(own) if i not in hidden[axis]]
+                for axis, own in names.items()
+            }
         return found
 
-    def _withheld(self, experiment: Experiment, site: str) -> set[int]:
-        """The entities of a site that it does not announce: its persons, and those that a file names."""
-        persons = self.named[site].persons
-        found = set() if persons is None else set(np.flatnonzero(persons).tolist())
-        return found | self._listed(experiment, site)
+    def _withheld(self, experiment: Experiment, site: str) -> dict[Axis, set[int]]:
+        """What a site does not announce: its persons, what only triples about them mention, what a file names."""
+        graph = self.named[site]
+        if experiment.persons.mentions:
+            nobody = np.zeros(graph.n_relations, np.bool_)
+            hidden = {Axis.ENTITY: graph.persons, Axis.RELATION: nobody}
+        else:
+            hidden = dict(unmentioned(graph))
+        found = {
+            axis: set() if rows is None else set(np.flatnonzero(rows).tolist())
+            for axis, rows in hidden.items()
+        }
+        found[Axis.ENTITY] |= self._listed(experiment, site)
+        return found
+
+    def _tell_withheld(self, experiment: Experiment) -> None:
+        """Say what is not announced because only triples about persons mention it."""
+        if experiment.persons.mentions or not (experiment.method.shares or experiment.method.hubless):
+            return
+        for site, graph in self.named.items():
+            hidden = {axis: int(rows.sum()) for axis, rows in unmentioned(graph).items()}
+            entities = hidden[Axis.ENTITY] - (0 if graph.persons is None else int(graph.persons.sum()))
+            if entities or hidden[Axis.RELATION]:
+                warnings.warn(
+                    f"site {site!r}: {entities:,} entities and {hidden[Axis.RELATION]:,} relations are not "
+                    "announced, because only triples about persons mention them; if these names are public, "
+                    "say persons.mentions = true",
+                    DataWarning,
+                    stacklevel=2,
+                )
 
     def _listed(self, experiment: Experiment, site: str) -> set[int]:
         if not (experiment.method.shares or experiment.method.hubless):

@@ -72,6 +72,7 @@ class Persons:
     prefixes: tuple[str, ...] = ()  #: entities whose names begin with one of these
     names: Path | None = None  #: a file with an entity per line
     relations: Path | None = None  #: a file with a relation per line: the heads of their triples
+    mentions: bool = False  #: true: names that only triples about persons mention are announced all the same
 
     @property
     def named(self) -> bool:
