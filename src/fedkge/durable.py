@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
@@ -37,17 +37,18 @@ def locked(path: Path, wait: float = 0.0) -> Iterator[bool]:
             return
 
 
-def write_whole(path: Path, content: bytes, sync: bool = True) -> None:
+def write_whole(path: Path, content: bytes | Sequence[bytes], sync: bool = True) -> None:
     """Write a file so that it holds the old content or the new, never a part of it; only its owner reads it.
 
-    Without `sync`, a machine that loses power may lose it; a process that is killed does not.
+    Large content may come in parts, which need not be joined. Without `sync`, a machine that loses power may
+    lose it; a process that is killed does not.
     """
     draft = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft.unlink(missing_ok=True)
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "wb") as file:
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             if sync:
                 os.fsync(file.fileno())

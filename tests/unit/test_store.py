@@ -56,7 +56,7 @@ def test_a_round_of_which_there_is_none(tmp_path: Path) -> None:
 
 
 def test_every_flipped_bit_is_noticed() -> None:
-    content = packed({"rows": torch.randn(2, 2)}, {"round": 2})
+    content = b"".join(packed({"rows": torch.randn(2, 2)}, {"round": 2}))
     unpacked(content)
     for at in range(len(content)):
         for bit in range(8):

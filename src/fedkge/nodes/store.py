@@ -83,7 +83,7 @@ class Store:
         return self.path / "checkpoints" / f"{round:06d}.checkpoint"
 
 
-def packed(tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> bytes:
+def packed(tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> tuple[bytes, bytes]:
     """A line with the format and a checksum of the rest; then safetensors, with plain values as JSON."""
     from safetensors.torch import save
 
@@ -94,7 +94,7 @@ def packed(tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> bytes:
         content[key] = own.clone() if own.data_ptr() in there else own  # one may be held twice
         there.add(own.data_ptr())
     body = save(content, metadata={"state": json.dumps(plain)})
-    return b"%s %d %s\n" % (MAGIC, FORMAT, hashlib.sha256(body).hexdigest().encode()) + body
+    return b"%s %d %s\n" % (MAGIC, FORMAT, hashlib.sha256(body).hexdigest().encode()), body
 
 
 def unpacked(content: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
