@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import shutil
 import signal
@@ -23,12 +24,14 @@ import torch
 from fedkge.config import to_toml
 from fedkge.graphs.graph import Federation
 from fedkge.graphs.writing import write_federation
+from fedkge.methods import METHODS
 from fedkge.runs.network import HubFile, SiteFile
 from fedkge.runtimes.authority import Address, Authority, make_request
 from fedkge.runtimes.network_hub import NetworkHub
 from fedkge.runtimes.network_site import Site
 from fedkge.runtimes.stream import Link
 from network_of_peers import free_ports
+from small_federations import small_federation
 
 HUB, SECRET = "hub", "sites.secret"
 OWN = {"align": {"secret": SECRET}}
@@ -78,6 +81,13 @@ class Network:
         while self.said(name).count(text) < times:
             if time.monotonic() > until:
                 raise TimeoutError(f"{name} has not said {text!r}: {self.said(name)[-2000:]}")
+            time.sleep(0.05)
+
+    def wait_for_file(self, name: str, text: str, seconds: float) -> None:
+        until, path = time.monotonic() + seconds, self.folder / name
+        while not (path.exists() and text in path.read_text()):
+            if time.monotonic() > until:
+                raise TimeoutError(f"{path} does not have {text!r}: {self.said(HUB)[-2000:]}")
             time.sleep(0.05)
 
     def wait(self, *names: str, seconds: float = 90.0) -> dict[str, int]:
@@ -259,3 +269,68 @@ def hub_of(network: Network, **options: Any) -> NetworkHub:
     )
     made.heard = said  # type: ignore[attr-defined]
     return made
+
+
+def played(
+    network: Network,
+    odd: Mapping[str, Callable[..., Site]] | None = None,
+    **options: Any,
+) -> tuple[Any, dict[str, Any]]:
+    """A run whose sites are threads; the hub, and each site or the error that it ended with."""
+    found: dict[str, Any] = {}
+    threads = [site_thread(network, name, found, (odd or {}).get(name, Site)) for name in network.sites]
+    hub = hub_of(network, **options)
+    try:
+        hub.play()
+    finally:
+        for thread in threads:
+            if not hub.node.failed:
+                thread.join(20)
+    return hub, found
+
+
+def events(network: Network, kind: str) -> list[dict[str, Any]]:
+    """What the hub has noted."""
+    lines = (network.folder / "homes" / "hub" / "hub" / "journal.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+# What must hold, whoever carries the packets
+
+WITH_HUB = sorted(name for name in METHODS if not METHODS[name].hubless and name != "collective")
+FORGED = (
+    "corrupt",
+    "replay",
+    "oversized",
+    "another-run",
+    "another-protocol",
+    "another-name",
+    "nan",
+    "foreign-rows",
+)
+
+
+def assert_same_as_in_process(folder: Path, method: str) -> None:
+    """A method ends with the tables of one process, bit by bit, and has sent as many bytes."""
+    graphs, terms = small_federation(relations_in_common=True), {**TERMS, "rounds": 3}
+    terms["method"] = {"name": method}
+    network = lay_out(folder, graphs, terms)
+    hub, found = played(network)
+    assert all(site.ended for site in found.values()), found
+    expected = in_process(folder, graphs, terms)
+    assert {name: network.tables(name) for name in graphs} == expected
+    summary = json.loads((folder / "in-process" / "summary.json").read_text())
+    assert hub.record.tally.summary() == summary["traffic"]
+
+
+def assert_refused(folder: Path, odd: Callable[..., Site]) -> None:
+    """A site forges its answers from the second round on: they are refused, and the others go on."""
+    terms = {**TERMS, "rounds": 3, "participation": {"quorum": 0.6}}
+    network = lay_out(folder, small_federation(), terms, {"timeout": 5.0, "most": 2})
+    hub, _ = played(network, {"a": odd})
+    assert hub.record.courses
+    refused = [event for event in events(network, "refused") if event["site"] in ("a", "?")]
+    assert refused, "nothing was refused"
+    taken = {event["round"]: event["participants"] for event in events(network, "round")}
+    assert {1, 2, 3} == taken.keys()
+    assert set(taken[2]) == set(taken[3]) == {"b", "c"}

@@ -19,6 +19,7 @@ from fedkge.exchange.rows import Message
 from fedkge.exchange.wire import decode, encode
 from fedkge.nodes.stack import Learner
 from fedkge.runs.network import SiteFile
+from fedkge.runtimes.hello import MESSAGE
 from fedkge.runtimes.network_site import Site
 
 
@@ -52,6 +53,8 @@ class OddSite(Site):
         self.before: list[bytes] = []
 
     def _answers(self, kind: bytes, content: bytes) -> list[bytes]:
+        if self.odd == "mute" and kind == MESSAGE and decode(content).kind != "shared":
+            return []
         out = super()._answers(kind, content)
         for number, said in enumerate(out):
             message = decode(said)
@@ -60,6 +63,23 @@ class OddSite(Site):
                 if message.round > 1:
                     out[number] = FORGERIES[self.odd](message, self.before)
         return out
+
+
+def counted(fit: Callable[..., Any], path: Path) -> Callable[..., Any]:
+    """Training that notes, for itself, when a round begins and ends; and then waits before it answers."""
+
+    def note(text: str) -> None:
+        with path.open("a") as file:
+            file.write(text + "\n")
+
+    def counting(self: Learner, round: int, *given: Any) -> Any:
+        note(f"begins {round}")
+        found = fit(self, round, *given)
+        note(f"ends {round}")
+        time.sleep(2.0)
+        return found
+
+    return counting
 
 
 def say(text: str) -> None:
@@ -76,6 +96,8 @@ def main() -> None:
             return fit(self, *given)
 
         Learner.fit = slowly  # type: ignore[method-assign]
+    if odd == "counted":
+        Learner.fit = counted(Learner.fit, Path(sys.argv[1]).with_suffix(".fits"))  # type: ignore[method-assign]
     if odd == "full":
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(amount), int(amount)))
     if odd == "version":

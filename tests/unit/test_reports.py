@@ -175,6 +175,16 @@ def test_an_unfinished_run_shows_what_there_is(tmp_path: Path, monkeypatch: pyte
     assert "Training loss" in text
 
 
+def test_the_run_of_a_hub_has_ended_without_test_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_run(tmp_path / "run", ended=False, last=23)
+    append(folder, {"event": "end"})
+    text = " ".join(Outline(rendered(monkeypatch, folder)).text)
+    assert "has ended with round 23. The hub has no test results" in text
+    assert "has not ended" not in text
+
+
 def test_a_run_that_has_just_begun_has_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_run(tmp_path / "run", ended=False, last=1)
     first = (folder / "run.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)[0]

@@ -85,8 +85,8 @@ def told(at: Progress) -> str:
     """Where a run is, in words."""
     from rich.filesize import decimal
 
-    words = [f"loss {at.loss:.4f}"]
+    words = [] if at.loss is None else [f"loss {at.loss:.4f}"]
     words += [] if at.mrr is None else [f"valid MRR {at.mrr:.4f}"]
-    words += [f"{at.triples_per_s:,.0f} triples/s"]
+    words += [f"{at.triples_per_s:,.0f} triples/s"] if at.triples_per_s else []
     words += [f"{decimal(at.bytes)} sent"] if at.bytes else []
     return "  ".join(words)

@@ -13,23 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedkge import __version__
 from fedkge.durable import json_text
 from fedkge.errors import DataError
 from fedkge.evaluation.checks import Diverged, diverged
-from fedkge.exchange.announce import announcement
-from fedkge.exchange.channel import channel, serial
-from fedkge.exchange.direction import WHERE, unpack
-from fedkge.exchange.displaced import split
+from fedkge.exchange.channel import serial
 from fedkge.exchange.rows import HUB, Message, Update, named, renumbered, under, update_under
-from fedkge.exchange.select import History
 from fedkge.exchange.wire import encode
-from fedkge.graphs.graph import Axis, Ids, Split
-from fedkge.graphs.persons import about_nobody
+from fedkge.graphs.graph import Axis, Split
 from fedkge.models import Tables
 from fedkge.nodes.accept import Accept
-from fedkge.nodes.base import Node, Setting
-from fedkge.nodes.displaced import Displaced
+from fedkge.nodes.announcing import Announcing
+from fedkge.nodes.base import Setting
 from fedkge.nodes.identity import Identity
 from fedkge.nodes.ledgers import RESULT
 from fedkge.nodes.notes import (
@@ -39,10 +33,8 @@ from fedkge.nodes.notes import (
     Refusal,
     question,
     reading,
-    refusal,
-    version_of,
 )
-from fedkge.nodes.protection import check_budget, rounds_left
+from fedkge.nodes.protection import check_budget
 from fedkge.nodes.result import Kept
 from fedkge.nodes.stack import Fitted, Learner
 from fedkge.nodes.store import write_whole
@@ -55,7 +47,7 @@ AGAIN = 8  #: times that a round is measured again for a hub that says something
 SPARE = 1.5  #: times the size of its state that must be free on the disk before a site spends privacy
 
 
-class SiteNode(Node):
+class SiteNode(Announcing):
     """A site with its training and its folder.
 
     A question that was answered before gets the stored answer: it neither trains nor spends privacy again.
@@ -72,10 +64,7 @@ class SiteNode(Node):
         setting: Setting = Setting(),  # noqa: B008 - frozen
         accept: Accept = Accept(),  # noqa: B008 - frozen
     ) -> None:
-        super().__init__(id, terms, setting)
-        self.accept = accept
-        self.unwilling: str | None = None  # why it takes no part, if its policy forbids it
-        self.turned_down: str | None = None  # why the hub does not let it in, as it says
+        super().__init__(id, terms, learner, identity, setting, accept)
         self.kinds = {
             "shared": self._shared,
             "train": self._train,
@@ -83,159 +72,32 @@ class SiteNode(Node):
             "stop": self._stop,
             "refusal": self._turned_down,
         }
-        self.learner, self.site, self.best = learner, learner.site, learner.best
-        self.method, self.identity = terms.method, identity
-        none = {axis: learner.site.shared[axis].ids for axis in self.method.shares}
-        self.channel = channel(terms.coding, none, terms.widths, hub=False)
-        self.history = History(terms.selection, {})
-        self.version = 0  # of the announcement
-        self.ready = False  # the hub has said which rows are shared
-        self.announced = {axis: identity.announced(axis) for axis in self.method.shares}
+        self.best = learner.best
         self.held: Update = {}  # an answer that came to be measured, for the next round
         self.before: Update = {}  # the one that was held when the last measurement was asked for
         self.told: Update = {}  # the answer of the round whose travelling table is kept
-        self.asked, self.uploaded, self.measured = -1, 0, -1  # rounds: last question, upload, measurement
+        self.uploaded, self.measured = 0, -1  # the rounds of the last upload and measurement
         self.kept: dict[str, int] = {}  # view -> the round whose tables are kept
         self.answers: dict[str, Message] = {}  # kind of question -> what was answered to the last one
         self.words: str | None = None  # a digest of the last question to measure, in a process of its own
         self.again = 0  # times that it was asked in other words
         self.taken: int | None = None  # what the last question to measure said of the last upload
         self.stopped = False
-        self.displaced: Displaced | None = None  # what is said of rows that were moved to forget triples
-
-    @property
-    def round(self) -> int:
-        return max(0, self.asked)
-
-    def partners(self) -> Collection[str]:
-        return (HUB,)
-
-    # Who shares what
-
-    def open(self) -> list[Message]:
-        """Announce the ids of all rows that may be shared, and how many validation questions there are.
-
-        Nothing is announced on terms that the site does not accept: it says why, and no more.
-        """
-        first, self.unwilling = super().open(), self._unwilling()
-        if self.unwilling is not None:
-            self.note({"event": "declines", "round": 0, "why": self.unwilling})
-            self.write_down()
-            return [*first, self.message(HUB, "refusal", 0, why=self.unwilling)]
-        ids = {axis: [self.identity.ids[axis][i] for i in rows] for axis, rows in self.announced.items()}
-        sides = 2 if self.terms.evaluate.sides == "both" else 1
-        asked = {s: about_nobody(p.graph, Split.VALID) for s, p in self.learner.member.parts.items()}
-        queries = {site: sides * len(triples) for site, triples in asked.items()}
-        said = {"fedkge": __version__, "version": self.version, "queries": queries, **self._allows()}
-        if self.identity.fingerprint is not None:
-            said["fingerprint"] = self.identity.fingerprint
-        moved = {} if self.displaced is None else self.displaced.said(self.announced)
-        return [*first, self.message(HUB, "join", 0, announcement(ids) | moved, **said)]
-
-    def _unwilling(self) -> str | None:
-        """Why the site's policy forbids these terms, or what it would be announced as."""
-        if self.accept.pseudonyms and self.identity.fingerprint is None:
-            return "rows would be announced by name, the site accepts pseudonyms only; give it a secret"
-        return self.accept.refuses(self.terms)
-
-    def _turned_down(self, message: Message) -> list[Message]:
-        """The hub does not let the site in, and says why."""
-        with reading():
-            self.turned_down = refusal(message)
-        self.note({"event": "turned_down", "round": message.round, "why": self.turned_down})
-        self.write_down()
-        return []
-
-    def announce(self, identity: Identity) -> list[Message]:
-        """Announce other rows than before; the hub says when it has taken them in, if the terms allow it."""
-        self.identity, self.version = identity, self.version + 1
-        self.announced = {axis: identity.announced(axis) for axis in self.method.shares}
-        return self.open()
-
-    def _shared(self, message: Message) -> list[Message]:
-        """The hub says which of the announced rows others have: at first, again, or when that has changed."""
-        axes = self.method.shares
-        moved: dict[Axis, Tensor] = {}
-        owners: dict[Axis, Tensor] = {}
-        with reading():
-            self._check_time(message)
-            if self.displaced is not None:
-                message, moved, owners = split(message)
-            version, by_two = version_of(message, axes, self.identity.fingerprint is not None)
-            if version != self.version or message.body.keys() != {f"{a}.{WHERE}" for a in axes}:
-                raise DataError(
-                    f"expected a bit per row of announcement {self.version}, for {', '.join(axes)}"
-                )
-            at = {a: unpack(message.body[f"{a}.{WHERE}"].cpu(), len(self.announced[a]), a) for a in axes}
-            if self.displaced is not None:
-                self.displaced.check(moved, owners, at)
-            for axis, count in by_two.items():
-                if count > len(at[axis]):
-                    raise DataError(f"by_two: {count} {axis} rows, expected at most {len(at[axis])}")
-        rows = {axis: self.announced[axis][where.numpy()] for axis, where in at.items()}
-        self._check_share(rows)
-        if not self.ready or any(not np.array_equal(own, self._rows(axis)) for axis, own in rows.items()):
-            self._share(rows)
-            self._note_aligned(rows, by_two)
-            if self.setting.often and self.asked < 0:
-                self.save()  # something to go back to, should the first question be a bad one
-        if self.displaced is not None:
-            self.displaced.hear(self.site, moved, owners)
-        return []
-
-    def _check_share(self, rows: Mapping[Axis, Ids]) -> None:
-        """No more entities are shared than the site accepts, whatever the hub says that others have."""
-        shared = len(rows.get(Axis.ENTITY, ()))
-        too_many = self.accept.refuses_rows(shared, len(self.identity.ids[Axis.ENTITY]))
-        self.unwilling = self._unwilling() or too_many
-        if self.unwilling is not None:
-            raise Declined(self.unwilling)
-
-    def _note_aligned(self, rows: Mapping[Axis, Ids], by_two: Mapping[Axis, int]) -> None:
-        found = {
-            str(axis): {"own": len(self.identity.ids[axis]), "shared": len(own)}
-            | ({"by_two": by_two[axis]} if axis in by_two else {})
-            for axis, own in rows.items()
-        }
-        self.note({"event": "aligned", "round": self.round, "rows": found})
-
-    def _rows(self, axis: Axis) -> Ids:
-        """The local rows that are shared, in the order in which they travel."""
-        rows: Ids = self.site.shared[axis].local.cpu().numpy()
-        return rows
-
-    def _share(self, rows: Mapping[Axis, Ids]) -> None:
-        """Set up the channel to the hub for these rows; what it had of them before stays."""
-        order = self.identity.ids
-        before = {axis: [order[axis][i] for i in self._rows(axis).tolist()] for axis in rows}
-        self.learner.share(rows)
-        device = self.site.tables.device
-        place = {a: {order[a][i]: n for n, i in enumerate(own.tolist())} for a, own in rows.items()}
-        to = {
-            a: torch.tensor([place[a].get(one, -1) for one in own], dtype=torch.int64, device=device)
-            for a, own in before.items()
-        }
-        self.channel = self.channel.moved({axis: self.site.shared[axis].ids for axis in rows}, to)
-        self.history = self.history.moved(self.method.publish(self.site), to)
-        for name in UPDATES:
-            setattr(self, name, renumbered(getattr(self, name), to))
-        self.ready = True
 
     def check_budget(self) -> None:
         """An error where nothing was kept and not one step fits: there would be nothing to keep."""
         if not self.kept and not self.answers:
             check_budget(self.terms, self.id, self.learner.protection)
 
-    def _allows(self) -> dict[str, int]:
-        """How many more rounds the privacy budget has steps for, where there is one."""
-        allowed = rounds_left(self.terms, self.learner.protection)
-        return {} if allowed is None else {"allows": allowed}
-
     @property
     def _seal(self) -> Mapping[str, str | int]:
         """What the site's files keep of its ledger, where it has one."""
         one = self.learner.protection
         return {} if one is None else one.spending.ledger.seal
+
+    def _moved(self, to: Mapping[Axis, Tensor]) -> None:
+        for name in UPDATES:
+            setattr(self, name, renumbered(getattr(self, name), to))
 
     # Rounds
 
@@ -394,14 +256,6 @@ class SiteNode(Node):
     def _is_measured(self) -> bool:
         """Whether the tables are those that were measured last."""
         return 0 <= self.measured == self.asked
-
-    def _check_time(self, message: Message) -> None:
-        """What is no question is of the last round that was asked about, or of one since.
-
-        Or of the one before: a hub that was gone says again who shares what, and then asks again.
-        """
-        if not self.asked - 1 <= message.round <= self.terms.rounds:
-            raise DataError(f"is of round {message.round}, after round {self.asked}, of {self.terms.rounds}")
 
     @property
     def _watched(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -92,6 +92,18 @@ class Judge:
 
     def finished(self, site: str) -> bool:
         return self.stopping[TOGETHER if self.together else site].done
+
+    def courses(self, sites: Sequence[str]) -> dict[str, Any]:
+        """How far each that stops by one validation came, and its best round."""
+        names = {TOGETHER: sites[0] if len(sites) == 1 else "federation"}
+        return {
+            names.get(name, name): {
+                "rounds": one.last_at,
+                "best_round": one.best_at,
+                "best_rounds": dict(one.beside_at),
+            }
+            for name, one in self.keeping.items()
+        }
 
     def plain(self) -> dict[str, Any]:
         return deepcopy(

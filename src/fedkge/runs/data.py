@@ -77,7 +77,8 @@ class Sources:
         names = {Axis.ENTITY: member.graph.entities, Axis.RELATION: member.graph.relations}
         ids = {axis: identify(own, axis, secret) for axis, own in names.items()}
         named = {site: self.named[site] for site in member.parts}
-        hidden = {axis: {i for site in named for i in self._withheld(experiment, site)[axis]} for axis in Axis}
+        apart = [self._withheld(experiment, site) for site in named]
+        hidden = {axis: set[int]().union(*(of[axis] for of in apart)) for axis in Axis}
         known = None if secret is None else fingerprint(secret)
         return Identity(ids, named, {axis: rows for axis, rows in hidden.items() if rows}, known)
 
@@ -94,7 +95,7 @@ class Sources:
         return found
 
     def _withheld(self, experiment: Experiment, site: str) -> dict[Axis, set[int]]:
-        """What a site does not announce: its persons, what only triples about them mention, what a file names."""
+        """What a site does not announce: persons, what only triples about them mention, what a file names."""
         graph = self.named[site]
         if experiment.persons.mentions:
             nobody = np.zeros(graph.n_relations, np.bool_)

@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import nan
 from typing import Any
 
 import torch
@@ -127,7 +126,7 @@ class MeetingRecord:
         sent = sum(one["up_bytes"] for one in self.tally.sites.values())
         last = self.trained.get(int(event["round"]), {}).get(node)
         loss, speed = (
-            (nan, 0.0) if last is None else (last["loss"], last["triples"] / max(1e-9, last["seconds"]))
+            (None, 0.0) if last is None else (last["loss"], last["triples"] / max(1e-9, last["seconds"]))
         )
         self.watch(Progress(min(self.tally.turn, self.rounds), self.rounds, loss, mean, speed, sent))
 

@@ -92,6 +92,7 @@ class NetworkHub(Carrier):
                 raise
             if self.record.courses:
                 self._end()
+                self.folder.journal.write("end")
 
     # FLARE
 
@@ -114,6 +115,8 @@ class NetworkHub(Carrier):
             finally:
                 ended.set()
                 listener.close()
+                for remote in self.remotes.values():
+                    remote.leave()
                 self.engine.stop()
                 administrator.stop()
                 steward.join(LEAVE)

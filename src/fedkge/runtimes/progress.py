@@ -13,7 +13,7 @@ class Progress:
 
     round: int
     rounds: int
-    loss: float  #: mean over the sites that trained
+    loss: float | None  #: mean over the sites that trained; None where they keep it to themselves
     mrr: float | None  #: the last validation's
     triples_per_s: float
     bytes: int  #: sent so far, both ways

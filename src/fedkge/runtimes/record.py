@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from math import nan
 from typing import Any
 
 from fedkge.exchange.rows import HUB
@@ -93,7 +92,7 @@ class Record:
             Progress(
                 number,
                 self.rounds,
-                sum(losses) / len(losses) if losses else nan,
+                sum(losses) / len(losses) if losses else None,
                 self.mrr,
                 triples / seconds if seconds else 0.0,
                 sent["up_bytes"] + sent["down_bytes"],

@@ -84,6 +84,7 @@ def load_run(path: Path) -> Run:
         validations=story.validations,
         links=list(story.links.values()),
         before=story.before,
+        over=story.over,
     )
 
 

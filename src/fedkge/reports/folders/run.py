@@ -81,7 +81,7 @@ class Validation:
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder's content; `summary` is None as long as the run has not ended."""
+    """A run folder's content; `summary` is None until the run has ended, and always at a hub."""
 
     path: Path
     config: Mapping[str, Any]
@@ -95,6 +95,7 @@ class Run:
     links: Sequence[Mapping[str, Any]]  #: per axis how many given alignments were used and left out
     before: Before | None = None  #: the run whose tables this one began with
     kind: Kind = Kind.HUB  #: how its sites work together
+    over: bool = False  #: its journal says that it has ended; that of a hub has no summary all the same
 
     @property
     def name(self) -> str:

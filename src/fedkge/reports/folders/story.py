@@ -24,6 +24,7 @@ class Story:
     validations: dict[int, Validation] = field(default_factory=dict)
     links: dict[str, dict[str, Any]] = field(default_factory=dict)  # by axis
     before: Before | None = None
+    over: bool = False
 
     def tell(self, event: Mapping[str, Any]) -> None:
         """Take the next event; kinds that no table or plot needs are passed over."""
@@ -34,12 +35,17 @@ class Story:
             "resumed": self._resumed,
             "round": self._round,
             "evaluate": self._evaluate,
+            "end": self._end,
         }
         kind = kinds.get(str(event.get("event")))
         if kind is not None:
             kind(event)
 
+    def _end(self, event: Mapping[str, Any]) -> None:
+        self.over = True
+
     def _start(self, event: Mapping[str, Any]) -> None:
+        self.over = False
         self.sites, self.environment = list(event["sites"]), dict(event["environment"])
         self.kind = Kind(event["kind"]) if "kind" in event else None
         if self.started is None:

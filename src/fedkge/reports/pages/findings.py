@@ -181,7 +181,12 @@ def _own_notices(group: Group) -> list[str]:
     texts = []
     for run in group.runs:
         name = group.label if len(group.runs) == 1 else f"{group.label}, seed {run.seed},"
-        if not run.ended:
+        if run.over and not run.ended:
+            texts.append(
+                f"{name} has ended with round {run.last_round}. The hub has no test results: each site keeps "
+                "its own."
+            )
+        elif not run.ended:
             most = run.config.get("rounds")
             texts.append(
                 f"{name} has not ended: round {run.last_round} of at most {most} so far, no test results. "
