@@ -1,13 +1,15 @@
 """Hub and sites over NVIDIA FLARE on loopback: time that nobody works, random kills, and large messages.
 
     FEDKGE_DATA=... python benchmarks/network.py idle [--rounds 21]
-    python benchmarks/network.py kills [--kills 20] [--seed 0]
+    python benchmarks/network.py kills [--kills 20] [--seed 0] [--folder runs/kills --seconds 300]
     python benchmarks/network.py large [--megabytes 1024]
+    python benchmarks/network.py memory [--megabytes 1024]
 
 `idle`: FB15k-237-C3, TransE of width 256, three sites. The time of a round less the time in which any site
 trains; training is made short, because only the rest counts. `kills`: sites and hub are killed at random and
-started again; the tables must be those of one process. `large`: one message each way through a stream, with
-the peak memory of every process. Prints a line of JSON.
+started again; the tables must be those of one process. With a folder it goes on when it is called again.
+`large`: one message each way through a stream, with the peak memory of FLARE's processes. `memory`: a run
+with such messages, with the peak memory of the hub and of a site. Prints a line of JSON.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +32,12 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from fedkge.graphs.datasets import load
+from fedkge.graphs.indexing import graph_from_names
 from fedkge.runtimes.authority import Address, Authority, Kit, make_request
 from fedkge.runtimes.engine import Administrator, Engine
 from fedkge.runtimes.flare_files import write_admin, write_job, write_server, write_site
 from fedkge.runtimes.stream import Link, listen
-from network_of_sites import HUB, TERMS, in_process, lay_out
+from network_of_sites import HUB, TERMS, Network, in_process, lay_out
 
 START = 300.0  #: seconds that all have to be there, on a busy machine
 C3: dict[str, Any] = {
@@ -81,28 +85,115 @@ def covered(spans: list[tuple[float, float]]) -> float:
     return total
 
 
-def kills(folder: Path, count: int, seed: int) -> Mapping[str, Any]:
-    graphs, draw = load("atlas"), random.Random(seed)
+def kills(folder: Path, count: int, seed: int, seconds: float) -> Mapping[str, Any]:
+    """A run that is disturbed for so many seconds; then everyone is killed, and the next call goes on."""
+    notes = folder / "kills.json"
+    known = json.loads(notes.read_text()) if notes.exists() else {"kills": [], "rounds": [], "seconds": 0.0}
+    graphs, draw = load("atlas"), random.Random(f"{seed} {len(known['kills'])}")
     graphs = {name: graph for name, graph in graphs.items() if name != "mapping"}
-    terms = {**TERMS, "rounds": 2 * count + 2, "evaluate": {"every": 2, "patience": 0}}
-    network = lay_out(folder, graphs, terms, {"assembly": START, "timeout": START})
-    network.start()
-    began, victims = time.monotonic(), []
+    terms = {**TERMS, "rounds": 6 * count, "evaluate": {"every": 2, "patience": 0}}
+    network = Network(folder, list(graphs))
+    if not (folder / "hub.toml").exists():
+        network = lay_out(folder, graphs, terms, {"assembly": START, "timeout": START})
+    began = time.monotonic()
     try:
-        network.wait_for(HUB, "round 1/", START)
-        for number in range(count):
+        for name in (HUB, *graphs):
+            start(network, name)
+        a_round(network)
+        while len(known["kills"]) < count and time.monotonic() - began < seconds:
             victim = draw.choice([HUB, *network.sites])
-            victims.append(victim)
             time.sleep(draw.uniform(0.0, 2.0))
+            assert network.processes[HUB].poll() is None, "the run was over before the last kill"
             network.kill(victim)
-            network.start(victim)
-            network.wait_for(HUB, f"round {2 * number + 3}/", START)
-        network.wait(seconds=START)
+            known["kills"].append(victim)
+            known["rounds"].append(len(closed(network)))
+            start(network, victim)
+            a_round(network)
+        if len(known["kills"]) == count:
+            assert set(network.wait(seconds=START).values()) == {0}, network.said(HUB)
     finally:
         network.close()
+        known["seconds"] += time.monotonic() - began
+        notes.write_text(json.dumps(known))
+    if len(known["kills"]) < count:
+        return {**known, "tables_equal": "not yet: the same command goes on"}
     expected = in_process(folder, graphs, terms)
-    equal = {site: network.tables(site) == expected[site] for site in graphs}
-    return {"kills": victims, "seconds": time.monotonic() - began, "tables_equal": equal}
+    return {**known, "tables_equal": {site: network.tables(site) == expected[site] for site in graphs}}
+
+
+def start(network: Network, name: str) -> None:
+    """Sites take a third of a second more for a round, so that the run lasts longer than the kills."""
+    network.start(name, **({} if name == HUB else {"script": ODD, "env": {"ODD": "slow:0.3"}}))
+
+
+def closed(network: Network) -> list[dict[str, Any]]:
+    home = network.folder / "homes" / "hub" / "hub"
+    return events(home, "round") if (home / "journal.jsonl").exists() else []
+
+
+def a_round(network: Network) -> None:
+    """Wait until one more round is closed."""
+    before, until = len(closed(network)), time.monotonic() + START
+    while len(closed(network)) == before:
+        if time.monotonic() > until:
+            raise TimeoutError(network.said(HUB)[-2000:])
+        time.sleep(0.1)
+
+
+def memory(folder: Path, megabytes: int) -> Mapping[str, Any]:
+    """Tables of so many megabytes as a message each way: the peak memory of `fedkge hub` and `fedkge site`.
+
+    The second site announces the same rows and trains nothing, so that one machine has room for all.
+    """
+    width = 1024
+    names = [f"e{i}" for i in range((megabytes << 20) // (4 * width))]
+    train = [(a, "r", b) for a, b in zip(names[::2], names[1::2], strict=True)]
+    graph = graph_from_names(train, train[:2], train[2:4])
+    terms = {
+        **TERMS,
+        "rounds": 2,
+        "model": {"name": "transe", "dim": width},
+        "trainer": {"epochs": 1, "batch_size": 4096, "negatives": 1, "lr": 1e-4, "optimizer": "sgd"},
+        "evaluate": {"every": 2, "patience": 0},
+        "participation": {"quorum": 0.5},
+    }
+    network = lay_out(folder, {"large": graph, "mute": graph}, terms, {"assembly": START, "timeout": START})
+    network.start(HUB, "large")
+    network.start("mute", script=ODD, env={"ODD": "mute"})
+    peaks: dict[str, int] = {}
+    began = time.monotonic()
+    try:
+        while network.processes["large"].poll() is None and time.monotonic() - began < 1200:
+            for name, process in network.processes.items():
+                with suppress(psutil.Error, OSError):
+                    for one in [psutil.Process(process.pid), *psutil.Process(process.pid).children(True)]:
+                        kind = name if one.pid == process.pid else f"{name}: {kind_of(one)}"
+                        peaks[kind] = max(peaks.get(kind, 0), peak_of(one))
+            time.sleep(0.2)
+    finally:
+        network.close()
+    sent = [e for e in read(folder / "homes" / "hub" / "run.jsonl") if e["event"] == "traffic"]
+    large = [{way: e["sites"].get("large", {}).get(way) for way in ("up_bytes", "down_bytes")} for e in sent]
+    return {
+        "ended": network.processes["large"].returncode,
+        "seconds": time.monotonic() - began,
+        "sent": large,
+        "peak_megabytes": {kind: size >> 20 for kind, size in peaks.items()},
+    }
+
+
+def peak_of(one: psutil.Process) -> int:
+    """Bytes: the largest resident size since the process began."""
+    for line in Path(f"/proc/{one.pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def kind_of(one: psutil.Process) -> str:
+    words = " ".join(one.cmdline())
+    kinds = {"runner_process": "stream's end", "worker_process": "stream's end", " admin ": "administrator"}
+    return next((kind for word, kind in kinds.items() if word in words), "FLARE")
 
 
 def large(folder: Path, megabytes: int) -> Mapping[str, Any]:
@@ -163,24 +254,13 @@ def _watch(peaks: dict[str, int]) -> None:
     """The largest resident size of this process and of all that it started, by what they are."""
     while True:
         for one in [psutil.Process(), *psutil.Process().children(recursive=True)]:
-            try:
+            with suppress(psutil.Error, OSError):
+                name = "both parties" if one.pid == psutil.Process().pid else kind_of(one)
+                whose = {"runner_process": "hub: ", "flare server": "hub: ", "admin": "hub: "}
                 words = " ".join(one.cmdline())
-                kinds = {
-                    "runner_process": "hub's end",
-                    "worker_process": "site's end",
-                    "server": "FLARE's server",
-                }
-                name = next((kind for word, kind in kinds.items() if word in words), None)
-                name = name or (
-                    "FLARE's client"
-                    if "client" in words
-                    else "both parties"
-                    if one.pid == psutil.Process().pid
-                    else "admin"
-                )
-                peaks[name] = max(peaks.get(name, 0), one.memory_info().rss)
-            except psutil.Error:
-                continue
+                side = next((side for word, side in whose.items() if word in words), "site: ")
+                name = name if name == "both parties" else side + name
+                peaks[name] = max(peaks.get(name, 0), peak_of(one))
         time.sleep(0.1)
 
 
@@ -194,18 +274,22 @@ def events(home: Path, kind: str) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["idle", "kills", "large"])
+    parser.add_argument("what", choices=["idle", "kills", "large", "memory"])
     parser.add_argument("--rounds", type=int, default=22)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--megabytes", type=int, default=1024)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fedkge-network-") as place:
-        folder = Path(place)
+        folder = given.folder or Path(place)
+        folder.mkdir(parents=True, exist_ok=True)
         found = {
             "idle": lambda: idle(folder, given.rounds),
-            "kills": lambda: kills(folder, given.kills, given.seed),
+            "kills": lambda: kills(folder.resolve(), given.kills, given.seed, given.seconds),
             "large": lambda: large(folder, given.megabytes),
+            "memory": lambda: memory(folder, given.megabytes),
         }[given.what]()
     print(json.dumps(found))
 

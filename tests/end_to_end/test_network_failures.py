@@ -8,14 +8,17 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedkge.errors import FedkgeError
+from fedkge.graphs.graph import Names
+from fedkge.privacy.ledger import Ledger
 from fedkge.runtimes.authority import Address, Authority, Kit, make_request
-from network_of_sites import HUB, TERMS, Network, in_process, lay_out
+from network_of_sites import HUB, TERMS, Network, events, in_process, lay_out
 from small_federations import small_federation
 
 pytest.importorskip("nvflare", reason="nvflare is not installed: pip install 'fedkge[network]'")
@@ -52,9 +55,12 @@ def same(network: Network) -> bool:
 
 
 def rounds(network: Network) -> dict[int, list[str]]:
-    lines = (network.folder / "homes" / "hub" / "hub" / "journal.jsonl").read_text().splitlines()
-    found = [event for event in map(json.loads, lines) if event["event"] == "round"]
-    return {event["round"]: event["participants"] for event in found}
+    return {event["round"]: event["participants"] for event in events(network, "round")}
+
+
+def journal(network: Network, site: str) -> list[dict[str, Any]]:
+    lines = (network.folder / "homes" / site / "journal.jsonl").read_text().splitlines()
+    return list(map(json.loads, lines))
 
 
 def test_killed_and_ended_sites_and_hubs_go_on(tmp_path: Path, opened: list[Network]) -> None:
@@ -105,6 +111,69 @@ def test_a_slow_site_is_not_waited_for(tmp_path: Path, opened: list[Network]) ->
     network = begun(opened, tmp_path, {**TERMS, "rounds": 4, **QUORUM}, a="slow:5", b="slow:0", c="slow:0")
     assert set(network.wait(seconds=START).values()) == {0}
     assert set(rounds(network)[4]) == {"b", "c"}
+
+
+def test_a_site_that_comes_late_joins_under_the_secret(tmp_path: Path, opened: list[Network]) -> None:
+    """The others go on as they are, and the hub hears pseudonyms only."""
+    terms = {**TERMS, "rounds": 500, "participation": {"open": True}}
+    graphs = {
+        site: replace(graph, entities=Names([f"a thing called {name}" for name in graph.entities]))
+        for site, graph in small_federation().items()
+    }
+    network = lay_out(tmp_path, graphs, terms, {"assembly": 60.0, "timeout": START})
+    opened.append(network)
+    network.start(HUB)
+    for name in "ab":
+        network.start(name, script=ODD, env={"ODD": "slow:0.5"})
+    network.wait_for(HUB, "round 2/", START)
+    assert "c" not in rounds(network)[2]
+    network.start("c", script=ODD, env={"ODD": "slow:0.5"})
+    until = time.monotonic() + START
+    while sum("c" in of for of in rounds(network).values()) < 2:
+        assert time.monotonic() < until, network.said(HUB)
+        time.sleep(0.5)
+    assert network.kill(HUB, signal.SIGTERM) == 143
+    joined = [one for one in events(network, "aligned") if one["sites"] == ["a", "b", "c"]]
+    assert len(joined) == 1
+    for name in "ab":
+        trained = [e["round"] for e in journal(network, name) if e["event"] == "trained"]
+        assert trained == sorted(set(trained))  # nothing was done again
+    kept = [path.read_bytes() for path in (tmp_path / "homes" / "hub").rglob("*") if path.is_file()]
+    assert not any(b"a thing called" in content for content in kept)
+
+
+def test_a_private_site_that_is_killed_shows_all_that_it_spent(tmp_path: Path, opened: list[Network]) -> None:
+    """A round that was trained and not answered is trained again: both times are in the ledger."""
+    terms = {**TERMS, "rounds": 4, "evaluate": {"every": 4, "patience": 0}}
+    terms["privacy"] = {"mode": "strict", "noise": 1.0, "delta": 1e-4, "accountant": "rdp"}
+    network = lay_out(
+        tmp_path,
+        small_federation(),
+        terms,
+        {"assembly": START, "timeout": START},
+        {"marks": {"share": 0.5}, "account": {"folder": "accounts"}},
+    )
+    opened.append(network)
+    network.start(HUB)
+    for name in network.sites:
+        network.start(name, script=ODD, env={"ODD": "counted"})
+    for round, name in ((2, "a"), (3, "b")):
+        network.wait_for_file(f"{name}.fits", f"ends {round}", START)
+        network.kill(name)  # before it has answered
+        network.start(name, script=ODD, env={"ODD": "counted"})
+    network.wait_for_file("c.fits", "begins 4", START)
+    network.kill(HUB)
+    network.start(HUB)
+    assert set(network.wait(seconds=START).values()) == {0}
+    for name in network.sites:
+        fits = (tmp_path / f"{name}.fits").read_text().split("\n")
+        ended = sum(line.startswith("ends") for line in fits)
+        assert ended == (5 if name in "ab" else 4)
+        ledger = Ledger(tmp_path / "homes" / name / "ledger.jsonl")
+        each = ledger.total / ended
+        assert each == int(each) > 0, "the ledger has every step of every training"
+        account = Ledger(next((tmp_path / "accounts").rglob(f"{name}/ledger.jsonl")))
+        assert account.total == ledger.total
 
 
 def test_a_full_disk_at_a_site_loses_nothing(tmp_path: Path, opened: list[Network]) -> None:

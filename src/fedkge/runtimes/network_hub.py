@@ -59,6 +59,7 @@ class NetworkHub(Carrier):
     ) -> None:
         check_installed()
         self.file, self.say, self.authority = file, say, Authority(file.authority)
+        self.port = self.authority.address.port  # an error before there is a folder, if there is no authority
         self.folder = _folder(file)
         self.clock = Clock()
         self.record = Record(
@@ -107,8 +108,8 @@ class NetworkHub(Carrier):
             self.door = Door(listener, self.authority, self.file.sites, self._hello, self.file.most << 20)
             self.engine = Engine("server", workspace / "server", HUB, Path(place) / "hub")
             ended = threading.Event()
-            administrator, port = Administrator(workspace / "admin"), self.authority.address.port
-            steward = Steward(self.engine, administrator, self.remotes, ended, self.door, port)
+            administrator = Administrator(workspace / "admin")
+            steward = Steward(self.engine, administrator, self.remotes, ended, self.door, self.port)
             steward.start()
             try:
                 yield

@@ -26,6 +26,7 @@ from fedkge.nodes.store import locked
 from fedkge.nodes.terms import Terms
 from fedkge.privacy.ledger import Ledger
 from fedkge.runs.account import account_of
+from fedkge.runs.data import checked_secret
 from fedkge.runs.kit import NODE, pack_site, unpack
 from fedkge.runs.network import SiteFile
 from fedkge.runs.peering import read_own_graph
@@ -55,6 +56,8 @@ class Site:
         self.kit.check_key(self.key, file.key)
         self.name = self.kit.name
         self.graph = read_own_graph(file.graph)
+        if file.align.secret is not None:
+            checked_secret(file.align.secret)
         self.node: SiteNode | None = None
         self.inbox: queue.Queue[tuple[Link, list[Frame] | None]] = queue.Queue()
         self.link: Link | None = None
