@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from itertools import pairwise
 from pathlib import Path
+from shutil import which
 from typing import Any, NamedTuple
 
 import pytest
@@ -351,3 +352,15 @@ def test_named_data_sets() -> None:
     for dataset in DATASETS.values():
         if dataset.counts:
             assert counts[dataset.name] == "/".join(f"{n:,}" for n in dataset.counts)
+
+
+@pytest.mark.skipif(which("systemd-analyze") is None, reason="systemd is not installed")
+def test_the_units_of_a_deployment_are_units(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    (unit,) = re.findall(r"```text\n(\[Unit\].*?)```", text, re.DOTALL)
+    (command,) = re.findall(r"ExecStart=(\S+)", unit)
+    (tmp_path / "fedkge-hub.service").write_text(unit.replace(command, sys.executable))
+    found = subprocess.run(
+        ["systemd-analyze", "verify", "fedkge-hub.service"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (found.returncode, found.stderr) == (0, "")
