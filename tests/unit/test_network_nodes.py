@@ -17,7 +17,9 @@ from fedkge.exchange.rows import Message
 from fedkge.reports.load import load_run
 from fedkge.runtimes import hello
 from fedkge.runtimes.authority import Authority
+from fedkge.runtimes.engine import BEAT
 from fedkge.runtimes.progress import Progress
+from fedkge.runtimes.steward import SILENCE
 from network_of_sites import (
     FORGED,
     TERMS,
@@ -174,3 +176,9 @@ def test_a_hub_goes_on_by_itself_and_with_the_same_terms_only(
     (tmp_path / "hub.toml").write_text(text)
     with pytest.raises(ConfigError, match="same terms"):
         hub_of(network)
+
+
+def test_a_site_waits_between_two_signs_of_life() -> None:
+    """FLARE waits `int(interval / 2)` times two seconds: below 2 it floods the hub without a pause."""
+    assert int(BEAT / 2) >= 1
+    assert SILENCE >= 4 * BEAT  # a busy machine may be late

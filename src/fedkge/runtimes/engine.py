@@ -19,7 +19,7 @@ from fedkge.errors import FedkgeError, MissingPackage
 SOCKET = "FEDKGE_SOCKET"  #: environment variable: where the ends of a stream connect to
 ADMIN = "admin@fedkge.hub"  #: who submits jobs: the hub itself; FLARE wants an address
 MODULE = "fedkge.runtimes.flare"
-BEAT = 1.0  #: seconds between two signs of life of a site's FLARE
+BEAT = 2.0  #: seconds between two signs of life of a site's FLARE, which waits not at all below 2
 ANSWER = 40.0  #: seconds that the administrator may take for an answer
 
 

@@ -15,7 +15,7 @@ from fedkge.runtimes.remote import Door, Remote
 LOOK = 1.0  #: seconds between two looks at who is there
 FAILURES = 3  #: times that FLARE's server may end before anyone was there
 STARTING = 45.0  #: seconds that a job has to connect both ends before it is submitted again
-SILENCE = 6.0  #: seconds without a packet and without a sign of life after which a site is taken for lost
+SILENCE = 8.0  #: seconds without a packet and without a sign of life after which a site is taken for lost
 
 
 class Steward(threading.Thread):
