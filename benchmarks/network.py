@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import statistics
 import sys
 import tempfile
@@ -107,6 +108,7 @@ def kills(folder: Path, count: int, seed: int, seconds: float) -> Mapping[str, A
             network.kill(victim)
             known["kills"].append(victim)
             known["rounds"].append(len(closed(network)))
+            notes.write_text(json.dumps(known))
             start(network, victim)
             a_round(network)
         if len(known["kills"]) == count:
@@ -282,6 +284,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # those that were started are ended
     with tempfile.TemporaryDirectory(prefix="fedkge-network-") as place:
         folder = given.folder or Path(place)
         folder.mkdir(parents=True, exist_ok=True)

@@ -285,7 +285,7 @@ def played(
     finally:
         for thread in threads:
             if not hub.node.failed:
-                thread.join(20)
+                thread.join(60)
     return hub, found
 
 
