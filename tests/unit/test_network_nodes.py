@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from fedkge.cli.progress import told
 from fedkge.errors import ConfigError, FedkgeError
 from fedkge.exchange.rows import Message
+from fedkge.front.progress import told
 from fedkge.reports.load import load_run
 from fedkge.runtimes import hello
 from fedkge.runtimes.authority import Authority
