@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from fedkge.errors import ConfigError, FedkgeError
 from fedkge.exchange.rows import Message
 from fedkge.front.progress import told
-from fedkge.reports.load import load_run
+from fedkge.reports.folders.load import load_run
 from fedkge.runtimes import hello
 from fedkge.runtimes.authority import Authority
 from fedkge.runtimes.engine import BEAT
