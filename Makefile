@@ -42,14 +42,14 @@ test-network: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
 
-# Presets of papers, trained and put into docs/results.md; those that have ended are not trained again.
+# Presets of papers, all variants, trained and put into docs/results.md; those that have ended are not trained again.
 SEEDS ?= 0
 LANES ?= 1
 NAMES = $(or $(basename $(notdir $(wildcard $(PRESETS:%=examples/%.toml)))),$(error \
   PRESETS: no preset of examples/ is '$(PRESETS)'; expected some, as in make tables PRESETS='pfedeg-2024-*-r3-*'))
 tables: $(STAMP)
 	printf '%s\n' $(NAMES) | xargs -P $(LANES) -I{} \
-	  $(BIN)/fedkge run examples/{}.toml --seeds $(SEEDS) --resume --out runs/presets/{}
+	  $(BIN)/fedkge compare examples/{}.toml --seeds $(SEEDS) --resume --out runs/presets/{}
 	$(BIN)/python benchmarks/papers.py $(NAMES:%=runs/presets/%)
 
 clean-kernels:

@@ -3,7 +3,7 @@
     FEDKGE_DATA=... python benchmarks/frontier.py --out runs/frontier --device cuda --seeds 0,1,2,3,4 [--tune]
     python benchmarks/frontier.py --out runs/frontier
 
-The first trains the presets examples/fedkge-fb15k237-transe-privacy-*.toml at several ε and seeds, what
+The first trains the variants of examples/fedkge-fb15k237-transe-privacy.toml at several ε and seeds, what
 matters most first, and with --tune the settings that they were chosen from instead; runs that are whole are
 skipped. It needs torch, numpy and the kernels of its device, no accountant: noise is given (`NOISE`). The
 second reads the runs, counts ε from their ledgers, and writes docs/frontier.json and docs/frontier.md. The
@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from fedkge.config import override, read_toml
+from fedkge.config import override, read_toml, variant
 from fedkge.errors import DataError, FedkgeError
 from fedkge.nodes.ledgers import run_entries
 from fedkge.privacy import costs
@@ -37,7 +37,7 @@ from fedkge.runtimes.run import Simulation, run
 from frontier_page import Row, page
 
 ROOT = Path(__file__).parent.parent
-PRESET = "fedkge-fb15k237-transe-privacy-{}.toml"
+PRESET = "fedkge-fb15k237-transe-privacy.toml"  #: a variant for each mode
 TUNE = "tune"  #: the folder of runs that settings are chosen by
 NOISE = {
     ("strict", 10.0): 2.979,
@@ -64,7 +64,7 @@ class Point:
     def config(self, presets: Path, seed: int) -> dict[str, Any]:
         """The preset at a seed, with the noise instead of the ε that it is for: no accountant is asked."""
         given = [f"{key}={value}" for key, value in {"seed": seed, **self.options}.items()]
-        plain = override(read_toml(presets / PRESET.format(self.preset)), given)
+        plain = override(variant(read_toml(presets / PRESET), self.preset), given)
         if "epsilon" in plain["privacy"]:
             plain["privacy"]["noise"] = NOISE[self.preset, plain["privacy"].pop("epsilon")]
         return plain
@@ -158,7 +158,7 @@ def summary_of(path: Path, point: Point, presets: Path) -> dict[str, Any]:
     folder = RunFolder.open(path)
     experiment, summary = folder.experiment(), folder.summary()
     if _without_price(experiment) != _without_price(Experiment.parse(point.config(presets, experiment.seed))):
-        asked = f"{PRESET.format(point.preset)} with {dict(point.options)}"
+        asked = f"variant {point.preset} of {PRESET} with {dict(point.options)}"
         raise DataError(f"{path}: its options are not those of {asked}; move it away and run it again")
     privacy = experiment.privacy
     if privacy.noisy and not summary["privacy"]:

@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from fedkge.config import read_toml
+from fedkge.config import read_toml, variants
 from fedkge.errors import DataError
 from fedkge.reports.folders.options import flat, spoken, valued
 from fedkge.reports.folders.run import Run
@@ -43,9 +43,10 @@ class Protocol:
 
     @cached_property
     def experiments(self) -> tuple[Options, ...]:
-        """Every preset, with every option."""
+        """Every variant of every preset, with every option."""
         files = sorted(path for pattern in self.presets for path in (ROOT / "examples").glob(pattern))
-        return tuple(Experiment.parse(read_toml(path)).config() for path in files)
+        every = (options for path in files for options in variants(read_toml(path)).values())
+        return tuple(Experiment.parse(options).config() for options in every)
 
     def alike(self, config: Options) -> list[Options]:
         """Presets of the same data and model."""

@@ -1,6 +1,6 @@
 """Unlearning beside re-training, from a preset: what is forgotten and kept, who can tell, how long it takes.
 
-    python benchmarks/unlearning.py examples/PRESET.toml OUT --forget data/fb15k-237-C3
+    python benchmarks/unlearning.py examples/PRESET.toml OUT --variant fedlu --forget data/fb15k-237-C3
 
 trains the raw run, re-trains it without the forgotten triples (mode exact), unlearns them in modes target and
 paper, and writes OUT/results.json. Options add Table 3's ablation, ten small requests in a row, and a site's
@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from fedkge.audits.erasure import Questions, membership, standing, withdrawn
-from fedkge.config import build, override, read_toml
+from fedkge.config import build, override, read_toml, variant
 from fedkge.methods.unlearn import Unlearn
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
@@ -42,7 +42,7 @@ class Bench:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.out, self.device = options.out, torch.device(options.device)
-        self.raw = self._raw(read_toml(options.config), options.set)
+        self.raw = self._raw(variant(read_toml(options.config), options.variant), options.set)
         self.requests = {
             site: Request.read(site, next((options.forget / site).glob("forget.*")), "triples")
             for site in self.raw.sources.named
@@ -155,6 +155,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("config", type=Path)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--variant", help="of the file, as in fedlu")
     parser.add_argument("--forget", type=Path, required=True)
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

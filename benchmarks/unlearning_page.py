@@ -54,7 +54,8 @@ negatives; `paper` with ComplEx on FB15k-237-C10; ten small requests in a row; w
 `D=DATA/fb15k-237-C10` and a preset of the same data, one command measures them:
 
 ```sh
-python benchmarks/unlearning.py examples/PRESET.toml OUT --forget $D --ablate --small 10 --withdraw 0
+python benchmarks/unlearning.py examples/PRESET.toml OUT --variant fedlu --forget $D --ablate --small 10
+python benchmarks/unlearning.py examples/PRESET.toml LEFT --variant fedlu --forget $D --withdraw-only --withdraw 0
 python benchmarks/unlearning_page.py "LABEL=OUT/results.json"
 ```
 """

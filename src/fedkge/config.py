@@ -56,6 +56,12 @@ def variant(config: Mapping[str, Any], name: str | None) -> dict[str, Any]:
     return plain
 
 
+def variants(config: Mapping[str, Any]) -> dict[str | None, dict[str, Any]]:
+    """The options of every variant of a file, under its name; of a file without variants under None."""
+    names: list[str | None] = list(config.get("variants", {})) or [None]
+    return {name: variant(config, name) for name in names}
+
+
 def choose(registry: Registry[T], options: Mapping[str, Any], path: str) -> T:
     """Build the part that `options["name"]` names, from the other options."""
     named = dict(options)

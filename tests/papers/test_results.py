@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedkge.config import read_toml
+from fedkge.config import read_toml, variants
 from fedkge.reports.folders.load import load_run
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[2]
 NEAR = 0.4  #: points of MRR; the seeds of a row that is kept differ by at most 0.27
 
 
-def kept() -> dict[Path, Mapping[str, Any]]:
-    """Presets and what docs/results.json has of them."""
+def kept() -> dict[str, tuple[dict[str, Any], Mapping[str, Any]]]:
+    """Variants of presets, as FILE-VARIANT: their options, and what docs/results.json has of them."""
     results = json.loads((ROOT / "docs" / "results.json").read_text(encoding="utf-8"))
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "benchmarks")
@@ -31,12 +31,17 @@ def kept() -> dict[Path, Mapping[str, Any]]:
     found = {}
     for protocol in protocols.values():
         for pattern in protocol.presets:
-            for path in (ROOT / "examples").glob(pattern):
-                config = Experiment.parse(read_toml(path)).config()
+            every = (
+                (f"{path.stem}-{name}", options)
+                for path in (ROOT / "examples").glob(pattern)
+                for name, options in variants(read_toml(path)).items()
+            )
+            for name, options in every:
+                config = Experiment.parse(options).config()
                 subject = config["data"]["name"], config["model"]["name"], protocol.name(config)
                 result = results.get("/".join(map(str, (protocol.key, *subject, config["seed"]))))
                 if result is not None:
-                    found[path] = result
+                    found[name] = options, result
     return found
 
 
@@ -44,8 +49,8 @@ KEPT = kept()
 
 
 def test_presets_of_every_protocol_are_kept() -> None:
-    families = {path.stem.partition("-fb15k237")[0] for path in KEPT}
-    assert families == {"fedlu-2023", "fedkge-l3", "fedkge-sa", "feds-2024", "pfedeg-2024", "fedkge"}
+    families = {name.partition("-fb15k237")[0] for name in KEPT}
+    assert families == {"fedlu-2023", "fedkge-l3", "fedkge-sa", "feds-2024", "pfedeg-2024"}
 
 
 @pytest.mark.slow
@@ -53,12 +58,13 @@ def test_presets_of_every_protocol_are_kept() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device: a CPU takes hours")
 @pytest.mark.skipif("FEDKGE_DATA" not in os.environ, reason="FEDKGE_DATA is not set: no real graphs here")
 @pytest.mark.filterwarnings("ignore::fedkge.errors.DataWarning")
-@pytest.mark.parametrize("preset", sorted(KEPT), ids=lambda path: path.stem)
-def test_a_preset_repeats_its_row(preset: Path, tmp_path: Path) -> None:
-    experiment = Experiment.parse(read_toml(preset))
+@pytest.mark.parametrize("preset", sorted(KEPT))
+def test_a_preset_repeats_its_row(preset: str, tmp_path: Path) -> None:
+    options, result = KEPT[preset]
+    experiment = Experiment.parse(options)
     folder = RunFolder.create(tmp_path / "run", experiment, resume=False)
     run(experiment, folder, torch.device("cuda"))
-    found, result = load_run(folder.path), KEPT[preset]
+    found = load_run(folder.path)
     for row, metrics in result["metrics"].items():
         view = row.removeprefix(result["method"]).strip()
         now = found.summary["metrics"][found.headline(view)]

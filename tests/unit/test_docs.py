@@ -19,7 +19,7 @@ import typer
 
 from fedkge.aggregation import AGGREGATIONS
 from fedkge.cli.main import app
-from fedkge.config import override, read_toml, to_toml
+from fedkge.config import override, read_toml, to_toml, variants
 from fedkge.graphs.datasets import load
 from fedkge.graphs.table import Table
 from fedkge.methods import METHODS
@@ -217,7 +217,8 @@ def test_toml_parses(block: Block) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.toml")), ids=lambda path: path.name)
 def test_examples_parse_and_are_listed(path: Path) -> None:
-    Experiment.parse(read_toml(path))
+    for options in variants(read_toml(path)).values():
+        Experiment.parse(options)
     assert f"({path.name})" in (ROOT / "examples" / "README.md").read_text()
 
 
