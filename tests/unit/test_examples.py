@@ -16,7 +16,7 @@ from fedkge.training.cadence import Cadence
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ALL = {
-    f"{path}-{name}" if name else path: options
+    f"{path.stem}-{name}" if name else path.stem: options
     for path in sorted(EXAMPLES.glob("*.toml"))
     for name, options in variants(read_toml(path)).items()
 }  #: every experiment, as FILE-VARIANT
