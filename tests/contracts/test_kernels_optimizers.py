@@ -202,6 +202,35 @@ def test_touching_nothing_changes_nothing(kernels: Backend, device: torch.device
         assert torch.equal(found.cpu(), start[name])
 
 
+@pytest.mark.parametrize("ahead", [None, 0, 3, 7])
+def test_rows_without_candidates_are_added_up(
+    kernels: Backend, device: torch.device, dtype: torch.dtype, ahead: int | None
+) -> None:
+    """Gradients of shared negatives come as rows; some of them may lie ahead of the others."""
+    state = numbers(dtype, seed=11)
+    ids, values = torch.tensor([12, 3, 3, 0, 12, 5, 3]), numbers(dtype, seed=12)["table"][:7]
+    gradient = torch.zeros_like(state["table"]).index_add(0, ids, values)
+    for whole in (True, False):
+        expected, found = (
+            [state[name].to(where, copy=True) for name in ("table", "exp_avg", "exp_avg_sq")]
+            for where in ("cpu", device)
+        )
+        table, empty = found[0], found[0].new_empty(0, 0)
+        there = ids.to(device), values[ahead or 0 :].to(device)
+        nothing = table.new_empty(0, WIDTH), empty.long(), empty, empty
+        part = Contribution(Similarity.DOT, *nothing, *there)
+        if ahead is not None:
+            part = replace(part, ahead=values[:ahead].to(device))
+        step = kernels.adam_whole_ if whole else kernels.adam_touched_
+        step(*found[:1], part, *found[1:], pace([ROWS], [4], [True], device), Adam(rate=0.1))
+        reference.adam_(
+            expected[0], gradient.clone(), *expected[1:], pace([ROWS], [4], [True]), Adam(rate=0.1)
+        )
+        rows = slice(None) if whole else ids
+        for mine, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(mine.cpu()[rows], theirs[rows], **CLOSE[dtype])
+
+
 @pytest.mark.parametrize("kind", Similarity)
 @pytest.mark.parametrize(
     "sites", [([ROWS], [4], [True]), ([4, 4, 9, ROWS], [3, 0, 0, 7], [True, False, False, True])]

@@ -13,6 +13,8 @@ from fedkge.kernels.base import (
     Adam,
     Composed,
     Contribution,
+    Dealt,
+    Deck,
     Draw,
     Laid,
     Pace,
@@ -24,6 +26,7 @@ from fedkge.kernels.cpu import (
     cipher,
     coding,
     composing,
+    dealing,
     filtering,
     grouping,
     laying,
@@ -37,7 +40,7 @@ from fedkge.kernels.cpu import (
     similarity,
 )
 
-clip_factors, deal = reference.clip_factors, reference.deal
+clip_factors = reference.clip_factors
 
 PIECES = 256  #: parts that an optimizer's rows are dealt out in
 
@@ -46,6 +49,14 @@ def _rows(tensor: Tensor) -> NDArray[np.float32]:
     """A matrix whose rows are contiguous."""
     array: NDArray[np.float32] = tensor.detach().contiguous().numpy()
     return array
+
+
+def _room(like: Tensor, *shape: int) -> Tensor:
+    """A matrix for one step, not written.
+
+    Torch may lay large tensors on pages of 2 MB each, which leaves gaps between those of every step.
+    """
+    return torch.from_numpy(np.empty(shape, _rows(like[:0]).dtype))
 
 
 def forward(kind: Similarity, query: Tensor, table: Tensor, index: Tensor) -> Tensor:
@@ -131,7 +142,7 @@ def left_out(negatives: Tensor, starts: Tensor, draw: Draw) -> Tensor:
 def _laid(kind: Similarity, query: Tensor, table: Tensor, shared: Shared) -> Laid:
     """What kernels of shared negatives begin with: rows, and where and how they are laid out."""
     q, rows, starts, negatives = map(_rows, (query, table, shared.starts, shared.negatives))
-    placed, queries, packed = laying.room(int(kind), rows, negatives, starts)
+    placed, queries, packed = laying.room(int(kind), q, rows, negatives, starts)
     laying.pack(int(kind), q, rows, negatives, starts, placed, queries, packed)
     return q, rows, _rows(shared.true), starts, placed, queries, packed, np.ones(1, rows.dtype)
 
@@ -169,22 +180,21 @@ def shared_gradients(
     d_scores: Tensor,
     each: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    d_query = torch.empty(query.shape, dtype=table.dtype)
-    values = torch.empty(len(query) + shared.negatives.numel(), table.shape[1], dtype=table.dtype)
+    d_query = _room(table, *query.shape)
+    values = _room(table, len(query) + shared.negatives.numel(), table.shape[1])
     factors = map(_rows, (scores, d_scores, each))
     pulling.gradients(int(kind), *laid, *factors, d_query.numpy(), values.numpy())
     return d_query, values
 
 
 def compose(entities: Tensor, made: Composed) -> Tensor:
-    query = torch.empty(len(made.anchor), entities.shape[1], dtype=entities.dtype)
+    query = _room(entities, len(made.anchor), entities.shape[1])
     composing.compose(*_made(entities, made), query.numpy())
     return query
 
 
 def decompose(entities: Tensor, made: Composed, d_query: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    d_anchor = torch.empty(d_query.shape, dtype=entities.dtype)
-    d_relation = torch.empty(len(d_query), width, dtype=entities.dtype)
+    d_anchor, d_relation = _room(entities, *d_query.shape), _room(entities, len(d_query), width)
     scale = _rows(entities).dtype.type(made.scale)
     out = (d_anchor.numpy(), d_relation.numpy())
     composing.decompose(*_made(entities, made), scale, _rows(d_query), *out)
@@ -237,6 +247,26 @@ def order_keys(keys: Tensor, site: Tensor, local: Tensor, clock: tuple[int, int]
     out = torch.empty_like(local)
     sampling.order_keys(keys.numpy().view(np.uint64), site.numpy(), local.numpy(), *clock, out.numpy())
     return out
+
+
+def deal(
+    deck: Deck,
+    order: Tensor,
+    triples: Tensor,
+    answers: tuple[Tensor, Tensor],
+    clock: Tensor,
+    visits: int,
+    size: tuple[int, int],
+) -> Dealt:
+    number = int(clock[0]) // visits  # at hand here: most of a batch are views
+    slot, head = int(deck.starts[number]), int(deck.first_heads[number])
+    slots, heads = slice(slot, slot + size[0]), deck.heads[head : head + size[1]]
+    triple, found = order[slots], order.new_empty(5, size[0])
+    dealing.gather(triple.numpy(), triples.numpy(), *(one.numpy() for one in answers), found.numpy())
+    starts = torch.cat((heads - slot, heads.new_tensor(size[:1])))
+    h, r, t, lo, hi = found
+    mine = deck.site[slots], deck.position[slots], deck.share[slots]
+    return Dealt(triple, h, r, t, lo, hi, *mine, starts, deck.site[heads], deck.position[heads])
 
 
 def negatives_(index: Tensor, draw: Draw, clock: Tensor) -> None:

@@ -28,15 +28,19 @@ def _copy(row, span, parts, out):
             target[d] = 0
 
 
-def room(kind, table, negatives, starts):
-    """Where each chunk's queries go [c + 1], and room for all queries and packed negatives, not written."""
+def room(kind, query, table, negatives, starts):
+    """Where each chunk's queries go [c + 1], and room for all queries and packed negatives, not written.
+
+    Queries that fill whole vectors and groups stay where they are.
+    """
     lengths = -(-np.diff(starts) // GROUP) * GROUP
     placed = np.concatenate((np.zeros(1, np.int64), lengths.cumsum()))
     (c, n), lanes = negatives.shape, BYTES // table.itemsize
     parts = 2 if kind == MODULUS else 1
     wide = -(-(table.shape[1] // parts) // lanes) * lanes * parts
     rows = -(-n // SIDE) * SIDE + SIDE
-    queries = np.empty((placed[-1], wide), table.dtype)
+    there = np.array_equal(placed, starts) and query.shape == (placed[-1], wide)
+    queries = query if there else np.empty((placed[-1], wide), table.dtype)
     return placed, queries, np.empty((c, wide // lanes, rows, lanes), table.dtype)
 
 
@@ -62,7 +66,8 @@ def pack(kind, query, table, negatives, starts, places, queries, packed):
         for j in range(first, min(first + SIDE, rows)):
             _copy(table[negatives[k, min(j, n - 1)]], span, parts, row)
             _deal(row, packed, k, j)
-    for task in numba.prange(queries.shape[0] // GROUP):
+    moved = 0 if address(queries) == address(query) else queries.shape[0] // GROUP
+    for task in numba.prange(moved):
         first = task * GROUP
         k = np.searchsorted(places, first, side="right") - 1
         for p in range(first, first + GROUP):

@@ -13,7 +13,8 @@ import numba
 import numpy as np
 
 from fedkge.kernels.cpu.compile import elementwise, inline, serial
-from fedkge.kernels.cpu.similarity import row_gradient
+from fedkge.kernels.cpu.prefetch import ask
+from fedkge.kernels.cpu.similarity import ask_row, row_gradient, row_sum
 
 
 @serial()
@@ -82,6 +83,18 @@ def sgd(table, gradient, pieces, rate):
                 g[d] = zero
 
 
+@inline()
+def _gradient(kind, query, row, n, scores, d_scores, ahead, values, starts, order, k, g, four, out):
+    """`out` = the gradient of the k-th touched row."""
+    positions = order[starts[k] : starts[k + 1]]
+    if query.shape[0] * n:
+        row_gradient(kind, query, row, n, scores, d_scores, ahead, values, positions, g, four, out)
+    else:
+        for position in order[starts[k + 1] : starts[min(k + 2, starts.shape[0] - 1)]]:
+            ask_row(ahead, values, position)  # of the next touched row
+        row_sum(ahead, values, positions, out)
+
+
 @elementwise()
 def adam_touched(
     kind,
@@ -115,9 +128,12 @@ def adam_touched(
             i, s = rows[k], site[k]
             if not active[s]:
                 continue
-            positions = order[starts[k] : starts[k + 1]]
-            row_gradient(
-                kind, query, table[i], n, scores, d_scores, ahead, values, positions, g, four, gradient
+            soon = rows[min(k + 1, groups - 1)]
+            ask(table, soon)
+            ask(m, soon)
+            ask(v, soon)
+            _gradient(
+                kind, query, table[i], n, scores, d_scores, ahead, values, starts, order, k, g, four, gradient
             )
             adam_row(table[i], m[i], v[i], gradient, constants, c1[s], c2[s])
 
@@ -164,9 +180,21 @@ def adam_whole(
         for i in range(first, last):
             pull = nothing
             if k < rows.shape[0] and rows[k] == i:
-                positions = order[starts[k] : starts[k + 1]]
-                row_gradient(
-                    kind, query, table[i], n, scores, d_scores, ahead, values, positions, g, four, gradient
+                _gradient(
+                    kind,
+                    query,
+                    table[i],
+                    n,
+                    scores,
+                    d_scores,
+                    ahead,
+                    values,
+                    starts,
+                    order,
+                    k,
+                    g,
+                    four,
+                    gradient,
                 )
                 pull = gradient
                 k += 1

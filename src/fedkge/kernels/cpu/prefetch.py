@@ -34,3 +34,9 @@ def ask(table, row):
     start, size = table.ctypes.data + row * table.strides[0], table.shape[1] * table.itemsize
     for offset in range(0, size, LINE):
         _prefetch(start + offset)
+
+
+@inline()
+def ask_number(array, place):
+    """Start to fetch a number of a vector that will be read soon."""
+    _prefetch(array.ctypes.data + place * array.strides[0])

@@ -14,7 +14,7 @@ from fedkge.kernels.cpu.similarity import DOT, L1, L2, MODULUS, TINY
 from fedkge.kernels.cpu.tiles import GROUP, backward_dot, backward_l1, backward_l2, backward_modulus
 from fedkge.kernels.cpu.vectors import BYTES
 
-NEAR = 64  #: negatives whose gradients stay in the first cache while queries pass by
+NEAR = 128  #: negatives whose gradients stay in the first cache while queries pass by
 
 
 @inline()
@@ -29,6 +29,8 @@ def _slope(kind, score, g):
 
 @unfused()
 def _slopes(kind, scores, d_scores, weight, out):  # [n], [n], scalar, [n]
+    if kind == MODULUS:
+        weight *= type(weight)(0.5)
     if kind == DOT:
         for j in range(out.shape[0]):
             out[j] = d_scores[j] * weight
@@ -104,7 +106,8 @@ def gradients(
     parts = 2 if kind == MODULUS else 1
     real, span = blocks // parts, w // parts
     slopes = np.empty((queries.shape[0], n), table.dtype)
-    moved = np.empty((queries.shape[0], wide), table.dtype)
+    there = address(queries) == address(query)  # nothing is copied
+    moved = d_query if there else np.empty((queries.shape[0], wide), table.dtype)
     for task in numba.prange(queries.shape[0] // GROUP):
         first = task * GROUP
         k = np.searchsorted(places, first, side="right") - 1
@@ -147,7 +150,7 @@ def gradients(
         for p in range(first, first + GROUP):
             i = starts[k] + p - places[k]
             if i < starts[k + 1]:
-                for part in range(parts):
+                for part in range(0 if there else parts):
                     d_query[i, part * span : (part + 1) * span] = moved[p, part * (wide // 2) :][:span]
                 row = table[true[i]]
                 g = d_scores[i, 0] * each[i]

@@ -191,6 +191,28 @@ def row_gradient(kind, query, table_row, n, scores, d_scores, ahead, values, pos
     _row_gradient(kind, query, table_row, n, scores, d_scores, ahead, values, positions, g, rows, out)
 
 
+@inline()
+def row_sum(ahead, values, positions, out):
+    """`out` = `_row_gradient` of rows alone, without candidates: in the same order, rounded as written."""
+    for number, place in enumerate(positions):
+        extra = ahead[place] if place < ahead.shape[0] else values[place - ahead.shape[0]]
+        if number == 0:
+            for d in range(out.shape[0]):
+                out[d] = extra[d]
+        else:
+            for d in range(out.shape[0]):
+                out[d] += extra[d]
+
+
+@inline()
+def ask_row(ahead, values, place):
+    """Start to fetch a row that `row_sum` will read soon."""
+    if place < ahead.shape[0]:
+        ask(ahead, place)
+    else:
+        ask(values, place - ahead.shape[0])
+
+
 @parallel()
 def backward_table(kind, query, table, n, scores, d_scores, ahead, values, rows, starts, order, out, dense):
     """Gradient rows: added to `out[row]` when dense, else written to `out[k]` for the k-th distinct row.

@@ -63,10 +63,12 @@ def _forward(kind: int) -> Callable[..., None]:
                         sums[k] = v.fma(gap, gap, sums[k])
                     else:
                         other = b.fsub(ys[m], f)
-                        sums[k] = b.fadd(v.root(v.fma(other, other, b.fmul(gap, gap)))[0], sums[k])
+                        sums[k] = v.add_root(v.square(gap, other), sums[k])
             return sums
 
         totals = v.sums(v.loop(blocks, [v.constant(0.0)] * SIDE**2, body))
+        if kind == MODULUS:
+            totals = [b.fmul(total, v.constant(0.5)) for total in totals]
         for m in range(SIDE):
             v.store_some(totals, m * SIDE, SIDE, out)
             out = b.add(out, out_step)
@@ -77,7 +79,8 @@ def _forward(kind: int) -> Callable[..., None]:
 def _backward(kind: int) -> Callable[..., None]:
     """One block of coordinates, GROUP queries, `count` negatives: what a slope g moves either by.
 
-    `d_query` and `d_packed` are added to. Of L2, slopes are divided by the distance already.
+    `d_query` and `d_packed` are added to. Of L2, slopes are divided by the distance already, of the modulus
+    they are halved.
     """
     group = GROUP // 2 if kind == MODULUS else GROUP  # as many sums as registers hold
 
@@ -113,7 +116,7 @@ def _backward(kind: int) -> Callable[..., None]:
                 gap = v.fma(xs[m], one, b.fneg(e)) if kind == L1 else b.fsub(xs[m], e)
                 if kind == MODULUS:
                     other = b.fsub(ys[m], f)
-                    turn = b.fmul(g, v.root(v.fma(other, other, b.fmul(gap, gap)))[1])
+                    turn = b.fmul(g, v.inverse(v.square(gap, other)))
                     for part, length in enumerate((gap, other)):
                         step = b.fmul(turn, length)
                         sums[2 * m + part] = b.fsub(sums[2 * m + part], step)

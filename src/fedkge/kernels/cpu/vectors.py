@@ -84,20 +84,36 @@ class Vectors:
     def abs(self, a: Any) -> Any:
         return self._call("fabs", a)
 
-    def root(self, square: Any) -> tuple[Any, Any]:
-        """sqrt(square + the least normal number) and one over it, to the last bits of the type."""
+    def square(self, x: Any, y: Any) -> Any:
+        """x^2 + y^2 + the least normal number, so that one over its root is finite."""
         tiny = self.constant(2.2250738585072014e-308 if self.item == 8 else 1.1754943508222875e-38)
-        square = self.b.fadd(square, tiny)
+        return self.fma(y, y, self.fma(x, x, tiny))
+
+    def add_root(self, square: Any, total: Any) -> Any:
+        """`total` plus twice the root, to the last bits of the type."""
         if self.suffix != "v16f32":
-            root = self._call("sqrt", square)
-            return root, self.b.fdiv(self.constant(1.0), root)
+            return self.fma(self._call("sqrt", square), self.constant(2.0), total)
+        root, rest = self._newton(square)[1:]
+        return self.fma(root, rest, total)
+
+    def inverse(self, square: Any) -> Any:
+        """Twice one over the root, to the last bits of the type."""
+        if self.suffix != "v16f32":
+            return self.b.fdiv(self.constant(2.0), self._call("sqrt", square))
+        first, _, rest = self._newton(square)
+        return self.b.fmul(first, rest)
+
+    def _newton(self, square: Any) -> tuple[Any, Any, Any]:
+        """14 bits of one over the root, of the root, and a factor that makes 27 bits of twice either.
+
+        Twice, because this spares a multiplication.
+        """
         kind = ir.FunctionType(self.vector, [self.vector, self.vector, ir.IntType(16)])
         name = "llvm.x86.avx512.rsqrt14.ps.512"
         function = cgutils.get_or_insert_function(self.b.module, kind, name)
         first = self.b.call(function, [square, self.constant(0.0), ir.IntType(16)(-1)])
-        half = self.b.fmul(self.b.fmul(square, self.constant(-0.5)), first)
-        inverse = self.b.fmul(first, self.fma(half, first, self.constant(1.5)))  # Newton: 14 bits become 27
-        return self.b.fmul(square, inverse), inverse
+        root = self.b.fmul(square, first)
+        return first, root, self.fma(self.b.fneg(root), first, self.constant(3.0))
 
     def signed(self, sign: Any, value: Any) -> Any:
         """`value`, negated where `sign` is negative."""
