@@ -164,10 +164,14 @@ class Comparison(Sequence[Run]):
 
     @property
     def sites(self) -> DataFrame:
-        """Test MRR, a row per site and a column per experiment, and the difference from every site alone."""
+        """Test MRR, a row per site and a column per experiment, and gains against every site alone."""
         from fedkge.reports.compared.tables import site_rows
 
-        return frame(site_rows(self._told), "site")
+        rows = []
+        for row in site_rows(self._told):
+            gains = row.pop("gains", None) or {}
+            rows.append(row | {f"{label} gain": gain for label, gain in gains.items()})
+        return frame(rows, "site")
 
     @property
     def joining(self) -> DataFrame:
