@@ -18,8 +18,7 @@ from fedkge.kernels.gpu.similarity import MODULUS
 from fedkge.kernels.gpu.sloping import Slopes, both, true
 
 #: rows and coordinates in a tile, and warps
-TILES = {Similarity.L1: (8, 128, 4), Similarity.L2: (8, 128, 4), Similarity.MODULUS: (8, 64, 2)}
-DEEP = dict.fromkeys(TILES, 4)  #: negatives that are fetched ahead
+TILES = {Similarity.L1: (16, 64, 4), Similarity.L2: (16, 64, 4), Similarity.MODULUS: (8, 64, 2)}
 
 
 @triton.jit
@@ -91,7 +90,6 @@ def _between(
     SPLIT: tl.constexpr,
     COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
-    DEEP: tl.constexpr,  # others that are fetched ahead
 ):
     tile = tl.program_id(0) * ROWS
     place, chunk = tile.to(tl.int64), (tile // slots).to(tl.int64)
@@ -111,42 +109,18 @@ def _between(
     sum_x = tl.zeros((ROWS, SPLIT, COLUMNS), rows.dtype.element_ty)
     sum_y = tl.zeros((ROWS, SPLIT, COLUMNS), rows.dtype.element_ty)
     first = split * part
-    if DEEP == 4:
-        w_a, a_x, a_y, i_a = _fetched(weights, others, ids, first, 0, front, n, KIND, LONG, PADDED)
-        w_b, b_x, b_y, i_b = _fetched(weights, others, ids, first, 1, front, n, KIND, LONG, PADDED)
-        w_c, c_x, c_y, i_c = _fetched(weights, others, ids, first, 2, front, n, KIND, LONG, PADDED)
-        w_e, e_x, e_y, i_e = _fetched(weights, others, ids, first, 3, front, n, KIND, LONG, PADDED)
-        for ahead in range(4, part + 4, 4):  # a multiple of four; each is fetched long before it is used
-            at, last = tl.minimum(ahead, part - 4), first + ahead - 4
-            sum_x, sum_y = _met(
-                sum_x, sum_y, x, y, w_a, times, a_x, a_y, sums, i_a, d, last < n, KIND, WIDTH, SPAN
-            )
-            w_a, a_x, a_y, i_a = _fetched(weights, others, ids, first, at, front, n, KIND, LONG, PADDED)
-            sum_x, sum_y = _met(
-                sum_x, sum_y, x, y, w_b, times, b_x, b_y, sums, i_b, d, last + 1 < n, KIND, WIDTH, SPAN
-            )
-            w_b, b_x, b_y, i_b = _fetched(weights, others, ids, first, at + 1, front, n, KIND, LONG, PADDED)
-            sum_x, sum_y = _met(
-                sum_x, sum_y, x, y, w_c, times, c_x, c_y, sums, i_c, d, last + 2 < n, KIND, WIDTH, SPAN
-            )
-            w_c, c_x, c_y, i_c = _fetched(weights, others, ids, first, at + 2, front, n, KIND, LONG, PADDED)
-            sum_x, sum_y = _met(
-                sum_x, sum_y, x, y, w_e, times, e_x, e_y, sums, i_e, d, last + 3 < n, KIND, WIDTH, SPAN
-            )
-            w_e, e_x, e_y, i_e = _fetched(weights, others, ids, first, at + 3, front, n, KIND, LONG, PADDED)
-    else:
-        w_a, a_x, a_y, i_a = _fetched(weights, others, ids, first, 0, front, n, KIND, LONG, PADDED)
-        w_b, b_x, b_y, i_b = _fetched(weights, others, ids, first, 1, front, n, KIND, LONG, PADDED)
-        for ahead in range(2, part + 2, 2):  # an even number; each is fetched long before it is used
-            at, last = tl.minimum(ahead, part - 2), first + ahead - 2
-            sum_x, sum_y = _met(
-                sum_x, sum_y, x, y, w_a, times, a_x, a_y, sums, i_a, d, last < n, KIND, WIDTH, SPAN
-            )
-            w_a, a_x, a_y, i_a = _fetched(weights, others, ids, first, at, front, n, KIND, LONG, PADDED)
-            sum_x, sum_y = _met(
-                sum_x, sum_y, x, y, w_b, times, b_x, b_y, sums, i_b, d, last + 1 < n, KIND, WIDTH, SPAN
-            )
-            w_b, b_x, b_y, i_b = _fetched(weights, others, ids, first, at + 1, front, n, KIND, LONG, PADDED)
+    w_a, a_x, a_y, i_a = _fetched(weights, others, ids, first, 0, front, n, KIND, LONG, PADDED)
+    w_b, b_x, b_y, i_b = _fetched(weights, others, ids, first, 1, front, n, KIND, LONG, PADDED)
+    for ahead in range(2, part + 2, 2):  # an even number; each is fetched long before it is used
+        at, last = tl.minimum(ahead, part - 2), first + ahead - 2
+        sum_x, sum_y = _met(
+            sum_x, sum_y, x, y, w_a, times, a_x, a_y, sums, i_a, d, last < n, KIND, WIDTH, SPAN
+        )
+        w_a, a_x, a_y, i_a = _fetched(weights, others, ids, first, at, front, n, KIND, LONG, PADDED)
+        sum_x, sum_y = _met(
+            sum_x, sum_y, x, y, w_b, times, b_x, b_y, sums, i_b, d, last + 1 < n, KIND, WIDTH, SPAN
+        )
+        w_b, b_x, b_y, i_b = _fetched(weights, others, ids, first, at + 1, front, n, KIND, LONG, PADDED)
     j = tl.arange(0, BLOCK)
     tl.store(touched + tl.load(ids + j, mask=j < n, other=0), 1, mask=(j < n) & (tl.program_id(1) == 0))
     i, mine, times = i[:, None], mine[:, None], times[:, None]
@@ -186,7 +160,6 @@ def heap(
         *sizes,
         LONG=layout.rows.shape[1],
         num_warps=warps,
-        DEEP=DEEP[kind],
         **meta,
         **tile,
     )
