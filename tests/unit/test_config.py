@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedkge import config
-from fedkge.cli.experiments import PATHS
 from fedkge.errors import ConfigError
+from fedkge.front.options import PATHS
 from fedkge.registry import Registry
 from fedkge.runs.experiment import Experiment
 

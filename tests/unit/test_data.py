@@ -292,7 +292,7 @@ def test_every_option_that_is_a_path_is_known_to_be_one(home: Path) -> None:
     from dataclasses import fields, is_dataclass
     from typing import get_args, get_type_hints
 
-    from fedkge.cli.experiments import PATHS
+    from fedkge.front.options import PATHS
 
     def paths(cls: Any, part: str = "") -> set[tuple[str, str]]:
         hints, found = get_type_hints(cls), set()
