@@ -147,7 +147,7 @@ def test_compare_for_people(tmp_path: Path) -> None:
     losses = sum(rows[site]["gains"]["fedep"] < 0 for site in ("north", "south"))
     lose = "loses" if losses == 1 else "lose"
     assert f"fedep: {gains} of 2 sites gain, {losses} {lose}" in shown.stdout
-    assert "in brackets, against every site alone" in shown.stdout
+    assert "in brackets, against every site alone" in " ".join(shown.stdout.split())
     assert f"report: {tmp_path / 'both' / 'report.html'}" in shown.stdout
     assert notes(shown.stderr) == RISING
     alone = fedkge(

@@ -20,8 +20,10 @@ SITES = ("north", "south")
 STATEMENTS = 5000  #: confidential ones of each
 
 
-def private_run(folder: Path, options: list[str], release: Release, epochs: int = 6) -> Path:
-    run = write_run(folder, "fede", sites=SITES, options=options)
+def private_run(
+    folder: Path, options: list[str], release: Release, epochs: int = 6, method: str = "fede"
+) -> Path:
+    run = write_run(folder, method, sites=SITES, options=options)
     ledger = Ledger(run / "ledger.jsonl")
     for epoch in range(1, epochs + 1):
         for site in SITES[: 1 + (epoch <= 3)]:  # south stops after three epochs
@@ -170,9 +172,8 @@ def test_runs_that_do_not_add_up(strict: Path, tmp_path: Path) -> None:
     found = answer("privacy", strict, plain)
     assert found["together"] == []
     assert "plain trained on confidential triples without protection" in found["not_together"]
-    pooled = private_run(tmp_path / "pooled", STRICT, Release(Gaussian(1.2), Poisson(0.01), 50))
-    config = (pooled / "config.toml").read_text()
-    (pooled / "config.toml").write_text(config.replace('name = "fede"', 'name = "collective"'))
+    release = Release(Gaussian(1.2), Poisson(0.01), 50)
+    pooled = private_run(tmp_path / "pooled", STRICT, release, method="collective")
     assert "some runs pool all graphs" in answer("privacy", strict, pooled)["not_together"]
     other = private_run(tmp_path / "other", STRICT, Release(Gaussian(1.2), Poisson(0.01), 50))
     summary = json.loads((other / "summary.json").read_text())

@@ -201,7 +201,7 @@ def test_seeds(tmp_path: Path) -> None:
     assert shown.exit_code == 0, shown.output
     all_ = found["sites"][-1]
     assert f"{all_['mrr']:.4f} ± {all_['mrr_std']:.4f}" in shown.stdout
-    assert "over 3 seeds" in shown.stdout
+    assert "over 3 seeds" in " ".join(shown.stdout.split())
     assert "rounds by each seed, on average" in shown.stdout
 
 

@@ -20,7 +20,7 @@ from fedkge.nodes.hub import HubNode
 from fedkge.nodes.identity import Identity
 from fedkge.nodes.site import AGAIN, SiteNode
 from fedkge.nodes.stack import Stack
-from fedkge.runs.data import Sources, _secret
+from fedkge.runs.data import Sources, secret_of
 from fedkge.runs.experiment import Align
 from small_federations import differ, experiment, federated, played, rows, small_federation
 
@@ -482,7 +482,7 @@ def test_pseudonyms_need_the_secret() -> None:
 def test_a_short_secret_is_refused(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(b"hush")
     with pytest.raises(ConfigError, match="expected at least 16"):
-        _secret(Align(secret=tmp_path / "secret"))
+        secret_of(Align(secret=tmp_path / "secret"))
 
 
 def test_the_simulator_speaks_the_same_messages(tmp_path: Path) -> None:
