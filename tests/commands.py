@@ -96,7 +96,7 @@ def refused(*arguments: object) -> str:
     found = fedkge(*arguments)
     assert found.exit_code == 2, found.output
     assert found.stdout == ""
-    (line,) = found.stderr.splitlines()
+    (line,) = notes(found.stderr).splitlines()
     assert line.startswith("error: ")
     return line.removeprefix("error: ")
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedkge.config import read_toml
+from fedkge.config import read_toml, variant
 from fedkge.errors import DataError, DataWarning
 from fedkge.runs.experiment import Experiment
 from fedkge.training.cadence import Cadence
@@ -181,7 +181,7 @@ def test_the_noise_is_the_least_that_keeps_within_epsilon(frontier: ModuleType) 
     """Of FB15k-237's 272,115 training triples half are confidential, or all."""
     pytest.importorskip("dp_accounting")
     for (preset, epsilon), noise in frontier.NOISE.items():
-        one = Experiment.parse(read_toml(ROOT / "examples" / frontier.PRESET.format(preset)))
+        one = Experiment.parse(variant(read_toml(ROOT / "examples" / frontier.PRESET), preset))
         cadence = Cadence.of(one.trainer, one.privacy, {"strict": 136_058, "fulldp": 272_115}[preset])
         steps = one.rounds * one.trainer.epochs * cadence.steps
         released = [cadence.release(one.privacy, noise, steps)]

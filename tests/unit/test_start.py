@@ -325,6 +325,7 @@ def test_the_summary_says_what_was_spent_before(tmp_path: Path, before: Path) ->
     assert second["start"] == {
         "run": str(tmp_path / "first"),
         "method": "single",
+        "kind": "alone",
         "rounds": 2,
         "best_round": first["best_round"],
         "epochs": 2,

@@ -120,15 +120,15 @@ def test_values_are_the_papers_equation_5_in_the_worst_case(tmp_path: Path) -> N
 def test_answers_never_exceed_k_rows(tmp_path: Path) -> None:
     p = 0.3
     run = federated(tmp_path, SITES, method={"name": "feds", "p": p, "s": 2}, rounds=6)
-    choose, seen = run.hub._chosen, []
+    choose, seen = run.hub.questions._chosen, []
 
-    def record(site: str, axis: Axis, rows: Rows) -> Rows:
-        chosen = choose(site, axis, rows)
+    def record(site: str, axis: Axis, rows: Rows, round: int) -> Rows:
+        chosen = choose(site, axis, rows, round)
         if rows.support is not None:
             seen.append(len(chosen) == min(len(rows), ceil(p * len(SHARED[site]))))
         return chosen
 
-    run.hub._chosen = record  # type: ignore[method-assign]
+    run.hub.questions._chosen = record  # type: ignore[method-assign]
     run.play()
     assert len(seen) == 3 * 3
     assert all(seen)

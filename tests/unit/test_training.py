@@ -343,8 +343,8 @@ def test_constraints_hold_after_every_step(name: str, options: dict[str, bool], 
     training = start(Trainer(epochs=1, batch_size=30, negatives=6, lr=0.3, optimizer=optimizer), model, SITES)
     step, checked = training._step, []
 
-    def checking(count: int, side: Side) -> None:
-        step(count, side)
+    def checking(batch: Batch, active: Tensor, factored: bool) -> None:
+        step(batch, active, factored)
         for axis in Axis:
             rows = training.tables.table(axis)
             allowed = model.constrain(rows, axis)
@@ -361,13 +361,12 @@ def test_row_adam_leaves_untouched_rows_alone() -> None:
     graph = random_graph(5, 60, 4, 40)
     trainer = Trainer(epochs=1, batch_size=4, negatives=2, optimizer="row-adam", lr=0.1)
     training = start(trainer, MODELS["transe"](dim=4), {"a": graph})
-    batches, step = watch(training), training._step
+    step = training._step
 
-    def checking(count: int, side: Side) -> None:
+    def checking(batch: Batch, active: Tensor, factored: bool) -> None:
         before = {axis: training.tables.table(axis).clone() for axis in Axis}
         moments = {name: tensor.clone() for name, tensor in training.state().items() if name != "steps"}
-        step(count, side)
-        batch = batches[-1]
+        step(batch, active, factored)
         for axis, ids in (
             (Axis.ENTITY, torch.cat((batch.anchor, batch.index.flatten()))),
             (Axis.RELATION, batch.relation),
