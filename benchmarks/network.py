@@ -150,7 +150,8 @@ def memory(folder: Path, megabytes: int) -> Mapping[str, Any]:
     width = 1024
     names = [f"e{i}" for i in range((megabytes << 20) // (4 * width))]
     train = [(a, "r", b) for a, b in zip(names[::2], names[1::2], strict=True)]
-    graph = graph_from_names(train, train[:2], train[2:4])
+    held_out = [(names[i], "r", names[i + 3]) for i in range(0, 8, 2)]
+    graph = graph_from_names(train, held_out[:2], held_out[2:])
     terms = {
         **TERMS,
         "rounds": 2,

@@ -141,4 +141,4 @@ def revoke(
         from fedkge.runtimes.authority import Authority
 
         new = Authority(authority).revoke(who)
-        show([{"revoked": one} for one in new], json, f"{len(new)} certificates are trusted no more")
+        show([{"revoked": one} for one in new], json, f"Certificates that are no longer trusted: {len(new)}")
