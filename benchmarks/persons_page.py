@@ -49,8 +49,9 @@ HOSPITAL = """
 
 `examples/hospital`: two hospitals of 240 patients each and a pharmacy, FedEP, {rounds} rounds. All triples of
 the hospitals are about patients. At triple level diagnoses, drugs and examinations are confidential
-(δ = 1e-5); at person level everything said about a patient is (δ = 1e-4, 60 patients in a step). Other
-settings are those of the example, and were not searched. What is left out is what is confidential at triple
+(δ = 1e-5); at person level everything said about a patient is (δ = 1e-4, 60 patients in a step). The codes of
+diagnoses and drugs are taken to be public (`persons.mentions`). Other settings are those of the example, and
+were not searched. What is left out is what is confidential at triple
 level; at person level a hospital would be left with nothing.
 
 | protected unit | ε | all sites | north | south | pharmacy | seeds |

@@ -25,11 +25,12 @@ class Origin:
     variant: str | None = None  #: which of the file's `[variants.NAME]`
 
     def options(self) -> dict[str, Any]:
+        tables = read_toml(self.path)
         try:
-            return override(variant(read_toml(self.path), self.variant), self.assignments)
+            chosen = variant(tables, self.variant)
         except ConfigError as error:
-            known = str(error).startswith("variants")  # others name the file or `--set` themselves
-            raise ConfigError(f"{self.path}: {error}") if known else error from None
+            raise ConfigError(f"{self.path}: {error}") from None
+        return override(chosen, self.assignments)
 
     def flag_of(self, key: str, varied: Mapping[str, str]) -> str | None:
         """The argument that gave this key, or one below it; None if the file did."""
@@ -86,8 +87,10 @@ def by_method(
 
 def by_variant(path: Path, assignments: Sequence[str], chosen: str | None) -> dict[str, Experiment]:
     """Each variant of a file, or those that `chosen` lists, under its name."""
-    names = list(read_toml(path).get("variants", ())) if chosen is None else None
-    names = listed("--variant", chosen or "", "single,fedep") if names is None else names
+    if chosen is None:
+        names = list(read_toml(path).get("variants", ()))
+    else:
+        names = listed("--variant", chosen, "single,fedep")
     if not names:
         raise ConfigError(
             f"{path}: has no [variants.NAME]; name methods to compare, as in --method single,fede"
