@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo demo-network test test-slow test-network test-fast lint bench tables clean clean-kernels
+.PHONY: demo demo-network test test-slow test-network test-fast lint docs bench tables clean clean-kernels
 .DEFAULT_GOAL := test
 
 $(STAMP): pyproject.toml constraints.txt
@@ -38,22 +38,31 @@ test-slow: $(STAMP)
 test-network: $(STAMP)
 	NUMBA_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -m network
 
+# The documentation as a site, in build/site; its tools have an environment of their own.
+DOCS := .venv-docs
+$(DOCS)/.installed: constraints.txt Makefile
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  mkdocs-material 'mkdocstrings[python]' ruff
+	touch $@
+
+docs: $(DOCS)/.installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict
+	@echo "build/site/index.html"
+
 # Ratios against PyKEEN, side by side; docs/benchmarks.md is written from what was measured.
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
 
-# Presets of papers, all variants, trained and put into docs/results.md; those that have ended are not trained again.
+# Tables of papers: what is missing is run, recorded in papers/records, and written into docs/results.
 SEEDS ?= 0
 LANES ?= 1
-NAMES = $(or $(basename $(notdir $(wildcard $(PRESETS:%=examples/%.toml)))),$(error \
-  PRESETS: no preset of examples/ is '$(PRESETS)'; expected some, as in make tables PRESETS='pfedeg-2024-*-r3-*'))
 tables: $(STAMP)
-	printf '%s\n' $(NAMES) | xargs -P $(LANES) -I{} \
-	  $(BIN)/fedkge compare examples/{}.toml --seeds $(SEEDS) --resume --out runs/presets/{}
-	$(BIN)/python benchmarks/papers.py $(NAMES:%=runs/presets/%)
+	$(BIN)/fedkge paper $(or $(NAMES),$(error NAMES: expected tables, as in make tables NAMES='fedlu-table1 fedlu-table4')) \
+	  --seeds $(SEEDS) --lanes $(LANES)
 
 clean-kernels:
 	find src -name '*.nb[ci]' -delete
 
 clean: clean-kernels
-	rm -rf .venv build dist runs .bench
+	rm -rf .venv $(DOCS) build dist runs .bench

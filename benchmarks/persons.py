@@ -119,16 +119,28 @@ def trials() -> list[Point]:
     found += [replace(strict, epochs=30, before=30, part=1.0, lr=lr) for lr in (1.5e-2, 3e-2)]
     found += [replace(strict, before=60, epochs=60, lr=lr) for lr in (1e-2, 1.5e-2)]
     found += [replace(strict, before=before, dim=200) for before in (0, 60)]
+    slow = replace(strict, dim=200, rate=5e-4)
+    found += [
+        replace(slow, before=before, lr=lr)
+        for before, lr in ((60, 7e-3), (60, 1e-2), (60, 1.5e-2), (0, 1e-2))
+    ]
+    found += [replace(slow, before=60, epochs=20, lr=lr) for lr in (1e-2, 2e-2)]
     found += [
         replace(alone, rate=rate, epochs=epochs, dim=dim)
         for rate in (5e-4, 1e-3, 2e-3)
         for epochs, dim in ((60, 100), (120, 100), (60, 200), (120, 200))
     ]
     found += [
+        replace(alone, rate=rate, epochs=epochs, dim=dim)
+        for rate, dim in ((2.5e-4, 200), (2.5e-4, 300), (5e-4, 300))
+        for epochs in (60, 120)
+    ]
+    found += [
         replace(paper, part=part, rate=rate, percentile=percentile)
         for part in PAPERS_NOISE
         for rate, percentile in PAPERS
     ]
+    found += [replace(paper, dim=200, rate=rate, percentile=percentile) for rate, percentile in PAPERS]
     return found
 
 
@@ -270,8 +282,12 @@ def best(out: Path) -> dict[str, Point]:
 
 
 def table(out: Path) -> None:
+    """Of the settings that were chosen."""
     by_way: dict[str, list[dict[str, Any]]] = {}
+    chosen = {point for point, _ in ways(best(out))}
     for one in read(out, "run"):
+        if Point(**one["point"]) not in chosen:
+            continue
         by_way.setdefault(one["point"]["way"], []).append(one)
     print("| way | settings | test Hits@10 | test MRR | seeds |\n|---|---|---:|---:|---:|")
     for way, found in by_way.items():

@@ -1,6 +1,6 @@
 """How long training takes to become accurate: one JSON line with the validation MRR after every round.
 
-    FEDKGE_DATA=... python benchmarks/reach.py [--device cuda] [--rounds 30]
+    FEDKGE_DATA=... python benchmarks/reach.py [--device cuda] [--rounds 30] [--folder DIR]
     FEDKGE_DATA=... python benchmarks/reach.py --pykeen
 
 Trains FB15k-237-C3 with TransE, every site alone: dim 128, batches of 1024, 256 negatives shared by 128,
@@ -15,15 +15,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
-import statistics
 import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
 
-from fedkge.machine import SETTINGS, THREADS
+from turns import TURNS, load, pykeen, told
 
 CONFIGURATION: dict[str, Any] = {
     "seed": 0,
@@ -36,8 +34,8 @@ CONFIGURATION: dict[str, Any] = {
 ENOUGH = 0.99  #: of the best MRR
 
 
-def trained(device: str, rounds: int, of: float | None) -> dict[str, Any]:
-    """The course of one run."""
+def trained(device: str, rounds: int, of: float | None, where: Path) -> dict[str, Any]:
+    """The course of one run, which goes on where it was stopped."""
     import torch
 
     from fedkge.reports.folders.load import load_run
@@ -47,11 +45,12 @@ def trained(device: str, rounds: int, of: float | None) -> dict[str, Any]:
 
     warm = CONFIGURATION | {"rounds": 1}  # compiles kernels
     asked = CONFIGURATION | {"rounds": rounds}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, configuration in (("warm", warm), ("run", asked)):
-            one = Experiment.parse(configuration)
-            run(one, RunFolder.create(Path(folder) / name, one, False), torch.device(device))
-        found = load_run(Path(folder) / "run")
+    place = where / "run"
+    for configuration, folder in ((warm, where / "warm"), (asked, place)):
+        one = Experiment.parse(configuration)
+        if not (folder / "summary.json").exists():
+            run(one, RunFolder.create(folder, one, folder.exists()), torch.device(device))
+    found = load_run(place)
     seconds, triples, course = 0.0, 0, []
     for number in sorted(found.rounds):
         seconds += found.rounds[number].seconds
@@ -65,34 +64,33 @@ def trained(device: str, rounds: int, of: float | None) -> dict[str, Any]:
     return line | {"mrr": max(mrr for *_, mrr in course), "course": course}
 
 
-def pykeens(turns: int = 5) -> dict[str, Any]:
-    """PyKEEN as its users run it: without our settings of the allocator and of threads."""
-    for name in (*SETTINGS, *THREADS):
-        os.environ.pop(name, None)  # before torch is imported
-    import train
-    from fedkge.graphs.files import read_graph
-
-    logging.disable(logging.WARNING)
-    train.DIM = CONFIGURATION["model"]["dim"]
-    measure = train.pykeens("transe", read_graph(Path(os.environ["FEDKGE_DATA"]) / "fb15k-237-C3" / "2"))
-    measure()
-    return {
-        "name": "reach-pykeen",
-        "triples_per_s": round(statistics.median(measure() for _ in range(turns))),
-        "dim": train.DIM,
-    }
+def pykeens() -> dict[str, Any]:
+    """PyKEEN as its users run it."""
+    before, dim = load(), CONFIGURATION["model"]["dim"]
+    with pykeen(
+        "train", "transe", Path(os.environ["FEDKGE_DATA"]) / "fb15k-237-C3" / "2", "--dim", dim
+    ) as one:
+        speeds = [one.turn()["per_s"] for _ in range(TURNS + 1)][1:]
+    return {"name": "reach-pykeen", **told("triples_per_s", speeds), "turns": TURNS, **before, "dim": dim}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--of", type=float, help="final MRR of a longer run, of which 99 % count as reached")
+    parser.add_argument("--of", type=float, help="final MRR of a longer run, of which 99 %% count as reached")
+    parser.add_argument(
+        "--folder", type=Path, help="keep the run here; stopped by SIGTERM, it goes on when asked again"
+    )
     parser.add_argument("--pykeen", action="store_true")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
-    found = pykeens() if asked.pykeen else trained(asked.device, asked.rounds, asked.of)
-    print(json.dumps(found), flush=True)
+    if asked.pykeen:
+        print(json.dumps(pykeens()), flush=True)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        where = asked.folder or Path(folder)
+        print(json.dumps(trained(asked.device, asked.rounds, asked.of, where)), flush=True)
 
 
 if __name__ == "__main__":

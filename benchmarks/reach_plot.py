@@ -36,7 +36,6 @@ def picture(results: dict[str, Any]) -> str | None:
         told = (
             f"{one['machine'].split(',')[0]}: 99 % after {one['seconds']:.3g} s" if "seconds" in one else name
         )
-        parts.append(_text(LEFT + 8, TOP - 22 + 15 * number, told, NAMES[name]))
         if "seconds" in one:
             mrr = one["course"][one["reached"] - 1][2]
             at = f'cx="{x(one["seconds"]):.1f}" cy="{y(mrr):.1f}"'

@@ -117,8 +117,9 @@ def main() -> None:
     parser.add_argument("--triples", type=int, default=20_000_000)
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--ranked", type=int, default=10_000, help="triples to rank in the largest graph")
+    parser.add_argument("--alone", action="store_true", help="no smaller numbers of entities")
     told = parser.parse_args()
-    growing = [n for n in (10_000, 100_000, 1_000_000) if n < told.entities]
+    growing = [n for n in (10_000, 100_000, 1_000_000) if n < told.entities and not told.alone]
     for entities in growing:
         few = min(told.triples, max(4 * entities, STEPS * 1024 * 2))
         print(json.dumps(measure(entities, few, told.dim, told.device, 0)), flush=True)

@@ -96,19 +96,19 @@ class Bench:
         with at.open("w") as file:
             pstats.Stats(profiler, stream=file).sort_stats("cumulative").print_stats(120)
 
-    def small_ones(self, count: int, yardstick: float) -> None:
-        """Ten requests in a row, of a tenth of the forget sets each."""
-        held, seconds = self.raw, []
+    def small_ones(self, count: int, yardstick: float, name: str = "", how: Unlearn = Unlearn()) -> None:  # noqa: B008 - frozen
+        """Ten requests in a row, of a tenth of the forget sets each; noted as they come."""
+        label, held, seconds = f"small ones{name and ', '}{name}", self.raw, []
         for number in range(count):
             parts = [replace(r, triples=r.triples[number::count]) for r in self.requests.values()]
             erasure = Erasure.of(held.sources.named, parts)
-            done = self.unlearned(f"small-{number}", Unlearn(), held, erasure)
+            done = self.unlearned(f"small-{name}{number}", how, held, erasure)
             held = Holdings.open(done.folder.path)
             seconds.append(done.seconds)
-        self.note("small ones", {"seconds": seconds, "share of exact": sum(seconds) / yardstick})
+            self.note(label, {"seconds": seconds, "share of exact": sum(seconds) / yardstick})
         whole = Erasure.of(self.raw.sources.named, self.requests.values())
         asked = Questions.of(whole, held)
-        self.note("small ones stand", _brief(standing(asked, asked.tables(held, self.device))))
+        self.note(f"{label} stand", _brief(standing(asked, asked.tables(held, self.device))))
 
     def withdrawal(self, site: str, rounds: int | None) -> None:
         """A site leaves: how the others rank their test triples, and what they know of those of the site."""
@@ -161,6 +161,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--ablate", action="store_true", help="Table 3: without hard, without soft confusion")
     parser.add_argument("--small", type=int, default=0, help="so many small requests in a row")
+    parser.add_argument("--small-vary", action="append", default=[], help="small requests otherwise, too")
     parser.add_argument("--withdraw", help="a site that leaves")
     parser.add_argument("--withdraw-only", action="store_true", help="nothing else")
     parser.add_argument("--only", help="of exact, target and paper, these")
@@ -188,6 +189,8 @@ def main() -> None:
     if options.small:
         took = bench.found.get("exact took", {"seconds": bench.raw.summary["seconds"]["total"]})
         bench.small_ones(options.small, took["seconds"])
+        for name, how in map(_varied, options.small_vary):
+            bench.small_ones(options.small, took["seconds"], name, how)
     if options.withdraw:
         bench.withdrawal(options.withdraw, options.rounds)
     print("done", file=sys.stderr)

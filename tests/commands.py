@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from typer.testing import CliRunner, Result
 
 from fedkge.cli.main import app
-from fedkge.reports.folders.journals import events
+from fedkge.reports.folders.load import events
 
 LINE = [sys.executable, "-c", "from fedkge.cli.main import main; main()"]
 ENVIRONMENT = {**os.environ, "NUMBA_NUM_THREADS": "1"}
@@ -28,22 +29,25 @@ evaluate = { every = 2, patience = 0 }
 """
 
 
-def write_site(folder: Path, seed: int, relations: str) -> None:
-    """A graph over e0 .. e19 whose valid and test are of the same kind as train."""
+def write_site(folder: Path, seed: int, relations: str, apart: Collection[str] = ()) -> list[str]:
+    """A graph over e0 .. e19 whose valid and test are of the same kind as train; its lines.
+
+    None of them is among `apart`: no site trains on what another is measured by.
+    """
     random = np.random.default_rng(seed)
     rows = np.unique(random.integers(0, [20, len(relations), 20], (220, 3)), axis=0)
-    rows = random.permutation(rows)
-    ends = {"train": rows[40:], "valid": rows[:20], "test": rows[20:40]}
+    lines = [f"e{h}\t{relations[r]}\te{t}\n" for h, r, t in random.permutation(rows)]
+    lines = [line for line in lines if line not in apart]
     folder.mkdir(parents=True)
-    for split, triples in ends.items():
-        lines = [f"e{h}\t{relations[r]}\te{t}\n" for h, r, t in triples]
-        (folder / f"{split}.tsv").write_text("".join(lines))
+    for split, part in {"train": lines[40:], "valid": lines[:20], "test": lines[20:40]}.items():
+        (folder / f"{split}.tsv").write_text("".join(part))
+    return lines
 
 
 def write_home(home: Path) -> None:
     """A federation of two sites that share entities and a relation, and an experiment on it."""
-    write_site(home / "federation" / "north", 0, "ab")
-    write_site(home / "federation" / "south", 1, "bcd")
+    north = write_site(home / "federation" / "north", 0, "ab")
+    write_site(home / "federation" / "south", 1, "bcd", north)
     (home / "tiny.toml").write_text(CONFIG)
 
 

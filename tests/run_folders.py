@@ -335,3 +335,21 @@ def write_sweep(folder: Path, method: str, key: str, values: Mapping[str, float]
     for value, level in values.items():
         write_run(folder / f"{key}={value}", method, level=level, options=[f"{key}={value}"], **options)
     return folder
+
+
+def write_questions(folder: Path, site: str, triples: Sequence[tuple[str, str, str]], ranks: Any) -> Path:
+    """Test triples of a site with the ranks of their heads and tails: two rows of numbers."""
+    import numpy as np
+    from safetensors.numpy import save
+
+    own = folder / "sites" / site
+    own.mkdir(parents=True, exist_ok=True)
+    entities = sorted({end for head, _, tail in triples for end in (head, tail)})
+    relations = sorted({relation for _, relation, _ in triples})
+    own.joinpath("entities.tsv").write_text("".join(f"{name}\n" for name in entities))
+    own.joinpath("relations.tsv").write_text("".join(f"{name}\n" for name in relations))
+    ids = [[entities.index(h), relations.index(r), entities.index(t)] for h, r, t in triples]
+    head, tail = np.array(ranks, np.float32)
+    found = {"triples": np.array(ids, np.int32), "head": head, "tail": tail}
+    own.joinpath("ranks.safetensors").write_bytes(save(found))
+    return folder

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedkge.graphs.across import without_leaks
 from fedkge.graphs.graph import Axis, Federation, Graph, Names
 from fedkge.kernels import reference
 from fedkge.runs.data import Sources
@@ -49,7 +50,7 @@ def small_federation(relations_in_common: bool = False) -> dict[str, Graph]:
         prefix = "" if relations_in_common else f"{site}."
         names = [f"e{i}" for i in range(start, end)]
         graphs[site] = small_graph(number, names, [f"{prefix}r{k}" for k in range(3)], sizes[site])
-    return graphs
+    return without_leaks(graphs, graphs)
 
 
 def experiment(**changes: Any) -> Experiment:

@@ -62,6 +62,37 @@ def variants(config: Mapping[str, Any]) -> dict[str | None, dict[str, Any]]:
     return {name: variant(config, name) for name in names}
 
 
+def as_variants(configs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Whole experiments as one file: what they have in common, and a variant for each.
+
+    `variants` gives the experiments again.
+    """
+    common: dict[str, Any] = {}
+    own: dict[str, dict[str, Any]] = {name: {} for name in configs}
+    for key in dict.fromkeys(key for config in configs.values() for key in config):
+        values = [config.get(key) for config in configs.values()]
+        alike = _alike(values)
+        if alike is not None:
+            common[key] = alike
+        for name, value in zip(configs, values, strict=True):
+            if isinstance(alike, Mapping) and isinstance(value, Mapping) and alike != value:
+                own[name][key] = {inner: of for inner, of in value.items() if inner not in alike}
+            elif value is not None and value != alike:
+                own[name][key] = value
+    return {**common, "variants": own}
+
+
+def _alike(values: Sequence[Any]) -> Any:
+    """What all have: the value, or of tables that name no part the keys with equal values; else None."""
+    first, *others = values
+    if all(value == first for value in others):
+        return first
+    if not all(isinstance(value, Mapping) and "name" not in value for value in values):
+        return None
+    common = {key: of for key, of in first.items() if all(key in o and o[key] == of for o in others)}
+    return common or None
+
+
 def choose(registry: Registry[T], options: Mapping[str, Any], path: str) -> T:
     """Build the part that `options["name"]` names, from the other options."""
     named = dict(options)
@@ -178,13 +209,19 @@ def override(config: dict[str, Any], assignments: Sequence[str]) -> dict[str, An
 
 
 def to_toml(config: Mapping[str, Any]) -> str:
-    """A TOML document: plain values first, then one `[table]` per mapping."""
+    """A TOML document: plain values first, then one `[table]` per mapping; of variants, one for each."""
     lines = [f"{_key(name)} = {_value(v)}" for name, v in config.items() if not isinstance(v, Mapping)]
     for name, table in config.items():
-        if isinstance(table, Mapping):
-            lines += ["", f"[{_key(name)}]"]
-            lines += [f"{_key(inner)} = {_value(value)}" for inner, value in table.items()]
+        if name == "variants":
+            for own, changes in table.items():
+                lines += _section(f"variants.{_key(own)}", changes)
+        elif isinstance(table, Mapping):
+            lines += _section(_key(name), table)
     return "\n".join(lines) + "\n"
+
+
+def _section(name: str, table: Mapping[str, Any]) -> list[str]:
+    return ["", f"[{name}]", *(f"{_key(inner)} = {_value(value)}" for inner, value in table.items())]
 
 
 def _key(name: str) -> str:

@@ -66,6 +66,16 @@ def keep_private(path: Path) -> None:
     path.chmod(PRIVATE)
 
 
+@contextmanager
+def privately() -> Iterator[None]:
+    """Whatever is created in here, also by other packages, only its owner can read."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 def sync_folder(folder: Path) -> None:
     """A new file's name must be on the disk too."""
     handle = os.open(folder, os.O_RDONLY)

@@ -27,6 +27,7 @@ STORED = re.compile(rf"[^/\\]+{MARK}[0-9a-f]{{64}}")  #: as a run's configuratio
 
 _running: dict[str, str] = {}  # module -> digest of the content that it was last made of
 _trusted: list[str] = []  # digests of files that stand for whatever a run names
+_warned: set[tuple[str, ...]] = set()  # digests that a run names, and those trusted instead: said once
 _installed = False
 
 
@@ -66,7 +67,9 @@ def load_known(named: Any) -> None:
             continue
         if _trusted:
             text = "a run was made with another plugin than the trusted one; its results may not be the same"
-            warnings.warn(text, DataWarning, stacklevel=3)
+            if (digest, *_trusted) not in _warned:
+                _warned.add((digest, *_trusted))
+                warnings.warn(text, DataWarning, stacklevel=3)
             continue
         try:
             content = _kept(digest).read_bytes()

@@ -41,6 +41,11 @@ class Registry(Generic[T]):
         def add(cls: type[T]) -> type[T]:
             if not _within(cls, self.package):
                 self._load_own()  # a plugin's name must not be one that we have
+                if "__dataclass_params__" not in vars(cls):
+                    raise ConfigError(
+                        f"{cls.__name__} is no dataclass; write @dataclass(frozen=True) between "
+                        "@...register and the class"
+                    )
             claim(self.kind, self.package, self._classes, name, cls)
             return cls
 

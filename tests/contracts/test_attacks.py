@@ -129,7 +129,7 @@ def test_it_succeeds_without_the_protection_and_fails_with_it(
 def test_what_it_finds_is_written_down_and_shown(attack: Attack, targets: tuple[Target, Target]) -> None:
     """Rows are plain and the same every time; tables, words and plots need nothing but rows."""
     pytest.importorskip("plotly")
-    from fedkge.reports.pages.attack import attack_page
+    from fedkge.reports.pages.audits import attack_page
 
     rows = attack.run(targets)
     written = json.loads(json.dumps(rows, allow_nan=False))

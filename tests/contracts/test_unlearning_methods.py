@@ -40,7 +40,7 @@ def test_a_run_of_every_method_forgets(tmp_path: Path, method: str) -> None:
 
 
 def test_peers_are_trained_again_or_refused(tmp_path: Path) -> None:
-    held = trained(tmp_path / "raw", relations_in_common=True, method={"name": "fkge"})
+    held = trained(tmp_path / "raw", relations_in_common=True, method={"name": "fkge", "first": 1})
     triples = some(held, "a")
     with pytest.raises(ConfigError, match=r"the method has no hub.*expected mode exact"):
         forgetting(held, tmp_path / "new", triples, how=QUICK)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from commands import answer, fedkge, refused, summary_of, write_home
+from fedkge.privacy import Account
 
 pytest.importorskip("numba")
 
@@ -145,7 +146,7 @@ def test_attacks_are_listed_and_explained() -> None:
     (found,) = answer("explain", "pairs")
     assert (found["kind"], found["example"]) == ("attack", "fedkge attack RUN --name pairs")
     assert [option["path"] for option in found["options"]] == ["--rounds", "--codec"]
-    assert "of the exchange that are played again" in fedkge("explain", "pairs").stdout
+    assert "rounds of the exchange are played again" in found["options"][0]["about"]
 
 
 def test_members_that_no_training_saw_are_not_found(home: Path) -> None:
@@ -241,16 +242,19 @@ def test_rows_chosen_by_a_selection_are_given_away_too(exchanged: Path) -> None:
 
 
 def test_a_replay_with_noise_of_its_own_says_so(exchanged: Path) -> None:
-    """It neither reads nor charges the run's ledger."""
+    """It neither reads nor charges the run's ledger; the sites' accounts have it."""
     options = [f"data.path={exchanged / 'federation'}", "method.name=fedep", "rounds=2", "marks.share=0.5"]
     options += ["privacy.mode=strict", "privacy.noise=1.0", "privacy.delta=1e-4", "privacy.accountant=rdp"]
     run = exchanged / "strict"
     done = fedkge("run", exchanged / "tiny.toml", "--out", run, *(x for o in options for x in ("--set", o)))
     assert done.exit_code == 0, done.output
     before = {home: (run / "sites" / home / "ledger.jsonl").read_bytes() for home in ("north", "south")}
+    accounts = exchanged / "federation" / ".fedkge"
+    spent = Account(accounts / "north").ledger.total
     found = answer("attack", run, "--name", "pairs")
     assert "The replay of strict drew noise and samples of its own" in found["words"]["pairs"]
-    assert "publishing them costs that once more" in (run / "attack.html").read_text()
+    assert "accounts were charged for these rounds" in (run / "attack.html").read_text()
+    assert Account(accounts / "north").ledger.total == spent + spent // 2, "one of two rounds again"
     assert all((run / "sites" / home / "ledger.jsonl").read_bytes() == of for home, of in before.items())
     plain = answer("attack", exchanged / "fedep", "--name", "pairs")
     assert "drew noise" not in plain["words"]["pairs"]
@@ -270,7 +274,7 @@ def test_weighted_means_give_rows_away_too(exchanged: Path) -> None:
 def test_where_no_mean_is_answered_there_is_nothing_to_subtract(exchanged: Path) -> None:
     found = answer("attack", exchanged / "single", "--name", "pairs")
     assert found["pairs"] == []
-    assert found["words"]["pairs"].startswith("The hub does not answer with means")
+    assert found["words"]["pairs"].endswith("does not answer with means: there is nothing to subtract.")
 
 
 def test_the_replay_is_the_run(exchanged: Path) -> None:

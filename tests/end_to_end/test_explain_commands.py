@@ -51,18 +51,21 @@ def test_explain_a_method() -> None:
     own = {option["path"]: option for option in found["options"]}
     assert own["method.mu"]["default"] == "0.001"
     assert own["method.mu"]["type"] == "number"
-    assert own["method.mu"]["about"] == "strength of the pull; 0 is FedEP"
-    assert own["method.share"]["about"] == "whose rows travel"  # said where FedE has it
+    assert (
+        own["method.mu"]["about"]
+        == "strength of the pull towards the rows at the start of the round; 0 is FedEP"
+    )
+    assert own["method.share"]["about"] == "which rows are sent"  # said where FedE has it
     assert own["method.share"]["type"] == '"entities" or "relations" or "both"'
     shown = fedkge("explain", "fedprox").stdout
-    assert "strength of the pull; 0 is FedEP" in shown
+    assert "strength of the pull towards" in shown
     assert found["example"] in shown
 
 
 def test_explain_an_option() -> None:
     (found,) = answer("explain", "trainer.negatives")
     assert (found["path"], found["default"], found["about"]) == (
-        "trainer.negatives", "256", "per positive and side"
+        "trainer.negatives", "256", "negative samples per positive and side"
     )  # fmt: skip
     assert answer("explain", "negatives") == [found]
     assert "--set trainer.negatives=256" in fedkge("explain", "trainer.negatives").stdout

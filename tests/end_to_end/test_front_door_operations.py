@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 from pathlib import Path
 
@@ -23,6 +24,17 @@ def spoken(*arguments: str, **environment: str) -> subprocess.CompletedProcess[b
 def test_14_version() -> None:
     found = fedkge("--version")
     assert (found.exit_code, found.output) == (0, f"fedkge {package.__version__}\n")
+
+
+def test_14_help_takes_less_than_half_a_second() -> None:
+    """0.4 s of processor time, the best of three: other work may run beside."""
+    times = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert spoken("--help").returncode == 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(times) < 0.4
 
 
 def test_14_options_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,23 +6,21 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import fedkge.plugins as plugins
 from commands import ENVIRONMENT, LINE, answer, fedkge, process, refused, write_home
+from documents import ROOT, blocks
 from fedkge.config import read_toml
 from fedkge.errors import ConfigError
 from fedkge.methods import METHODS
-from fedkge.models import MODELS
 from fedkge.nodes.terms import Terms
 from fedkge.runs.network import HubFile, SiteFile
-from fedkge.training.losses import LOSSES
 
 pytest.importorskip("numba")
-PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
+PAGE = ROOT / "docs" / "own-method.md"
 PARTS = '''
 """Parts of one's own."""
 
@@ -85,10 +83,9 @@ class Glance(Attack):
 
 
 def method_file() -> str:
-    """The method that CONTRIBUTING.md adds, as it stands there."""
-    section = PAGE.read_text(encoding="utf-8").split("\n## Adding a method\n")[1].split("\n## ")[0]
-    (text,) = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-    return str(text)
+    """The method of docs/own-method.md, as it stands there."""
+    (text,) = (block.text for block in blocks(PAGE) if block.title == "my_methods.py")
+    return text
 
 
 @pytest.fixture(scope="module")
@@ -107,17 +104,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def fresh(no_plugins: None) -> None:
     """As in a new process of a user who has not run any plugin."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    for registry in (METHODS, MODELS):
-        monkeypatch.setattr(registry, "_classes", {name: registry[name] for name in registry})
-    monkeypatch.setattr(plugins, "_running", {})
-    monkeypatch.setattr(plugins, "_trusted", [])
-    losses = dict(LOSSES)
-    yield
-    LOSSES.clear()
-    LOSSES.update(losses)
 
 
 def as_user(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -128,7 +116,7 @@ def as_user(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProces
     )
 
 
-def test_2_the_method_of_contributing_is_a_plugin(home: Path) -> None:
+def test_2_the_method_of_the_guide_is_a_plugin(home: Path) -> None:
     """Resume and evaluate load it again; the run stores its name and digest."""
     run = home / "runs" / "mine"
     (stored,) = read_toml(run / "config.toml")["plugins"]
@@ -201,7 +189,7 @@ def test_2_trust_names_a_file(home: Path, tmp_path: Path, monkeypatch: pytest.Mo
     copy.write_text(method_file() + "\n# edited\n")
     other = fedkge("evaluate", "runs/mine", "--trust", copy)
     assert other.exit_code == 0, other.output
-    assert "warning: a run was made with another plugin than the trusted one" in other.stderr
+    assert other.stderr.count("warning: a run was made with another plugin than the trusted one") == 1
     assert (
         refused("explain", "fede", "--trust", "nowhere.py")
         == "plugins: nowhere.py: No such file or directory"
@@ -248,11 +236,23 @@ def test_2_what_is_wrong_with_a_plugin_is_said(tmp_path: Path) -> None:
         method_file().replace(
             '"fedavgm"', '"fedep"'
         ): "fedkge.methods.fedep has a method named 'fedep' already",
+        method_file().replace("@dataclass(frozen=True)\n", ""): "FedAvgM is no dataclass; write @dataclass",
     }
     for text, said in wrong.items():
         file.write_text(text)
         with pytest.raises(ConfigError, match=re.escape(said)):
             plugins.load_file(file)
+
+
+def test_2_a_run_is_not_resumed_with_an_edited_plugin(home: Path, tmp_path: Path) -> None:
+    for name in ("mine.toml", "my_methods.py", "runs"):
+        (tmp_path / name).symlink_to(home / name)
+    text = (tmp_path / "my_methods.py").read_text()
+    (tmp_path / "my_methods.py").unlink()
+    (tmp_path / "my_methods.py").write_text(f"{text}\n# edited\n")
+    done = as_user("me", "run", "mine.toml", "--resume", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "another experiment; a run is resumed with the same plugins, unedited since" in done.stderr
 
 
 def test_2_an_edited_plugin_replaces_itself(tmp_path: Path) -> None:

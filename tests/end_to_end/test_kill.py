@@ -78,7 +78,7 @@ def test_killed_at_random_and_resumed_is_bit_identical(tmp_path: Path, method: s
     assert start(broken, method).wait(120) == 0
     whole, again = tables(tmp_path / "whole"), tables(broken)
     assert whole.keys() == again.keys()
-    assert len(whole) == 12  # two tables and two lists of ranks at each of three sites
+    assert len(whole) == 15  # two tables, two lists of ranks and their triples at each of three sites
     for name, tensor in whole.items():
         assert torch.equal(tensor, again[name]), name
     first, second = (json.loads((p / "summary.json").read_text()) for p in (tmp_path / "whole", broken))

@@ -49,7 +49,7 @@ def test_run(done: subprocess.CompletedProcess[str]) -> None:
     assert set(summary["metrics"]) == set(summary["sites"]["north"]["metrics"]) == splits
     events = journal_of("runs/tiny")
     kinds = [event["event"] for event in events if event["event"] != "traffic"]
-    assert kinds == ["start", "aligned", *["round", "round", "evaluate"] * 3, "done", "end"]
+    assert kinds == ["start", "leaks", "aligned", *["round", "round", "evaluate"] * 3, "done", "end"]
     assert [event["round"] for event in events if event["event"] == "traffic"] == list(range(7))
     assert "sent:" not in done.stdout  # by sites that train alone
     there = files(Path("runs/tiny"))

@@ -25,7 +25,8 @@ def test_a_run_goes_on_from_another(tmp_path: Path) -> None:
     assert (summary["start"]["method"], summary["start"]["rounds"]) == ("single", 6)
     events = [event for event in journal_of(tmp_path / "after") if event["event"] != "traffic"]
     kinds = [(event["event"], event.get("round")) for event in events]
-    assert kinds[:4] == [("start", None), ("warm_start", None), ("aligned", 0), ("evaluate", 0)]
+    assert kinds[:3] == [("start", None), ("leaks", None), ("warm_start", None)]
+    assert kinds[3:5] == [("aligned", 0), ("evaluate", 0)]
     told = answer("report", "runs/tiny", tmp_path / "after", "--out", tmp_path / "report.html")
     assert [row["run"] for row in told["metrics"]] == ["single", "single after single"]
     assert {row["run"] for row in told["paired"]} == {"single after single"}
@@ -87,4 +88,4 @@ def test_a_run_is_used_after_its_start_has_gone(
 
 def test_it_is_explained() -> None:
     (option,) = printed(fedkge("explain", "start", "--json").stdout)
-    assert "begin with" in json.dumps(option)
+    assert "start with its tables" in json.dumps(option)

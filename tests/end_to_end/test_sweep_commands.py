@@ -24,7 +24,8 @@ from commands import (
     write_site,
 )
 from fedkge.cli.grid import axis, folder_name, split
-from fedkge.config import read_toml
+from fedkge.cli.results import say_edges
+from fedkge.config import read_toml, variants
 from fedkge.graphs import files as graph_files
 
 pytest.importorskip("numba")
@@ -41,15 +42,39 @@ def test_sweep(tmp_path: Path) -> None:
     assert [(row["trainer.lr"], row["model.dim"]) for row in found["points"]] == points
     for row in found["points"]:
         folder = tmp_path / "grid" / f"trainer.lr={row['trainer.lr']},model.dim={row['model.dim']}"
-        assert row["mrr"] == summary_of(folder)["metrics"]["test"]["mrr"]
+        measured = summary_of(folder)["metrics"]
+        assert row["valid_mrr"] == measured["valid"]["mrr"]
+        assert row["mrr"] == (measured["test"]["mrr"] if row["best"] else None)
         config = read_toml(folder / "config.toml")
         assert (config["trainer"]["lr"], config["model"]["dim"]) == (row["trainer.lr"], row["model.dim"])
+    (best,) = (row for row in found["points"] if row["best"])
+    assert best["valid_mrr"] == max(row["valid_mrr"] for row in found["points"])
+    config = read_toml(Path(found["best"]))
+    assert (config["trainer"]["lr"], config["model"]["dim"]) == (best["trainer.lr"], best["model.dim"])
+    everything = answer(*line, "--out", tmp_path / "grid", "--resume", "--show-test")["points"]
+    assert all(row["mrr"] is not None for row in everything)
+    assert [row["best"] for row in everything] == [row["best"] for row in found["points"]]
     page = Path(found["report"]).read_text()
     assert "trainer.lr" in page
     assert "model.dim" in page
     alone = ("run", "tiny.toml", "--set", "trainer.lr=0.1", "--set", "model.dim=4", *SHORT)
     answer(*alone, "--out", tmp_path / "alone")
     assert made(tmp_path / "alone") == made(tmp_path / "grid" / "trainer.lr=0.1,model.dim=4")
+
+
+def test_a_choice_at_the_edge_of_the_grid_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    def told(best: float, *others: float) -> str:
+        values = sorted([best, *others])
+        say_edges([{"method.name": "fedr", "lr": one, "best": one == best} for one in values], ["lr"])
+        return capsys.readouterr().err
+
+    beyond = "note: fedr: validation chose the {} lr that was tried, {}; {} ones may do better\n"
+    assert told(0.1, 0.01, 0.001) == beyond.format("largest", 0.1, "larger")
+    assert told(0.001, 0.01, 0.1) == beyond.format("smallest", 0.001, "smaller")
+    assert told(0.01, 0.001, 0.1) == ""
+    assert told(0.1, 0.01) == "", "one of two is always at the edge"
+    say_edges([{"codec": one, "best": one == "a"} for one in "abc"], ["codec"])
+    assert capsys.readouterr().err == ""
 
 
 @here
@@ -61,7 +86,9 @@ def test_sweep_for_people(tmp_path: Path) -> None:
     assert "evaluate.every=2/seed-1 (4/4): round 2/2  loss " in shown.stderr
     for row in answer(*line, *SHORT, "--set", "method.name=fedr", "--resume")["points"]:
         assert row["seeds"] == 2
-        assert f"{row['mrr']:.4f} ± {row['mrr_std']:.4f}" in shown.stdout
+        assert f"{row['valid_mrr']:.4f} ± {row['valid_mrr_std']:.4f}" in shown.stdout
+        if row["best"]:
+            assert f"{row['mrr']:.4f} ± {row['mrr_std']:.4f}" in shown.stdout
     assert (tmp_path / "evaluate.every=2" / "seed-1" / "summary.json").is_file()
     assert f"report: {tmp_path / 'report.html'}" in shown.stdout
 
@@ -72,9 +99,15 @@ def test_options_that_a_point_does_not_have_make_no_points(tmp_path: Path) -> No
     found = answer(*line, "--out", tmp_path / "grid", *SHORT)
     names = ["method.name=fedep", "method.name=fedprox,method.mu=0", "method.name=fedprox,method.mu=0.5"]
     assert sorted(p.name for p in (tmp_path / "grid").iterdir()) == [
-        *names, "method.name=single", "report.html"
+        "best.toml", *names, "method.name=single", "report.html"
     ]  # fmt: skip
     assert len(found["points"]) == 4
+    chosen = variants(read_toml(tmp_path / "grid" / "best.toml"))
+    assert list(chosen) == ["single", "fedep", "fedprox"]  # of each method its best
+    best = [row for row in found["points"] if row["best"] and row["method.name"] == "fedprox"]
+    assert [chosen["fedprox"]["method"]["mu"]] == [row["method.mu"] for row in best]
+    folder = tmp_path / "grid" / f"method.name=fedprox,method.mu={best[0]['method.mu']:g}"
+    assert chosen["fedprox"] == read_toml(folder / "config.toml")
     mrr = [summary_of(tmp_path / "grid" / name)["metrics"]["test"]["mrr"] for name in names]
     assert mrr[0] == mrr[1]  # without a pull, FedProx is FedEP
     assert mrr[1] != mrr[2]
@@ -121,6 +154,7 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     assert files(grid / "method.name=fedep") == first
     assert any(event["event"] == "resumed" for event in journal_of(second.parent))
     again = answer(*line, "--out", grid, "--resume")
+    assert all(row["best"] for row in again["points"])
     assert [row["mrr"] for row in again["points"]] == [row["mrr"] for row in whole["points"]]
     for name in ("fedep", "fedprox", "fedec"):
         assert made(grid / f"method.name={name}") == made(tmp_path / "whole" / f"method.name={name}")

@@ -1,20 +1,17 @@
-"""What docs/results.md says of presets comes out again, on a GPU: of all whose own seed is kept there."""
+"""What the records say of presets comes out again, on a GPU: of all that are recorded with seed 0."""
 
 from __future__ import annotations
 
-import importlib
-import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from fedkge.config import read_toml, variants
+from fedkge.papers.catalogue import Job, jobs, read_tables
+from fedkge.papers.protocols import read_protocols
+from fedkge.papers.records import Record, read_records
 from fedkge.reports.folders.load import load_run
-from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.run import run
 
@@ -22,27 +19,16 @@ ROOT = Path(__file__).parents[2]
 NEAR = 0.4  #: points of MRR; the seeds of a row that is kept differ by at most 0.27
 
 
-def kept() -> dict[str, tuple[dict[str, Any], Mapping[str, Any]]]:
-    """Variants of presets, as FILE-VARIANT: their options, and what docs/results.json has of them."""
-    results = json.loads((ROOT / "docs" / "results.json").read_text(encoding="utf-8"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "benchmarks")
-        protocols = importlib.import_module("papers_protocols").read_protocols()
-    found = {}
-    for protocol in protocols.values():
-        for pattern in protocol.presets:
-            every = (
-                (f"{path.stem}-{name}", options)
-                for path in (ROOT / "examples").glob(pattern)
-                for name, options in variants(read_toml(path)).items()
-            )
-            for name, options in every:
-                config = Experiment.parse(options).config()
-                subject = config["data"]["name"], config["model"]["name"], protocol.name(config)
-                result = results.get("/".join(map(str, (protocol.key, *subject, config["seed"]))))
-                if result is not None:
-                    found[name] = options, result
-    return found
+def kept() -> dict[str, tuple[Job, Record]]:
+    """Runs of all tables with seed 0, as FILE/ROW, and what the records have of them."""
+    records, protocols = read_records(ROOT), read_protocols(ROOT)
+    every = (
+        job
+        for table in read_tables(ROOT).values()
+        if table.runs
+        for job in jobs(table, protocols[table.protocol], [0])
+    )
+    return {job.row: (job, records[job.key]) for job in every if job.key in records}
 
 
 KEPT = kept()
@@ -60,8 +46,8 @@ def test_presets_of_every_protocol_are_kept() -> None:
 @pytest.mark.filterwarnings("ignore::fedkge.errors.DataWarning")
 @pytest.mark.parametrize("preset", sorted(KEPT))
 def test_a_preset_repeats_its_row(preset: str, tmp_path: Path) -> None:
-    options, result = KEPT[preset]
-    experiment = Experiment.parse(options)
+    job, result = KEPT[preset]
+    experiment = job.experiment()
     folder = RunFolder.create(tmp_path / "run", experiment, resume=False)
     run(experiment, folder, torch.device("cuda"))
     found = load_run(folder.path)

@@ -39,7 +39,7 @@ def test_runs_add_up_and_are_composed_by_the_accountant(tmp_path: Path) -> None:
         spend(tmp_path / "account", tmp_path / run)
     account = Account(tmp_path / "account")
     (cost,) = account.costs("a", 1e-5)
-    assert account.runs == ["x", "y", "z"]
+    assert account.runs("triple") == ["x", "y", "z"]
     assert cost.epsilon == Pld().epsilon([replace(STEPS, count=12)], 1e-5)
     one = Pld().epsilon([STEPS], 1e-5)
     assert one < cost.epsilon < 3 * one, "composed, not just added"
@@ -52,6 +52,10 @@ def test_units_have_sums_of_their_own(tmp_path: Path) -> None:
         with account.charging("x", "a", 1, replace(STEPS, unit=unit), 100):  # type: ignore[arg-type]
             pass
     assert [(cost.unit, cost.count) for cost in account.costs("a", 1e-5)] == [("triple", 4), ("person", 4)]
+    with account.charging("y", "a", 1, replace(STEPS, unit="person"), 100):
+        pass
+    assert account.runs("triple") == ["x"], "a sum counts the runs that it is of"
+    assert account.runs("person") == ["x", "y"]
 
 
 def test_a_site_is_the_same_whatever_its_data_looks_like(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""The method that CONTRIBUTING.md adds: the very text is run, and does what it says."""
+"""The method of docs/own-method.md: the very text is run, and does what it says."""
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from documents import ROOT, blocks
 from fedkge.exchange.rows import Rows
 from fedkge.graphs.graph import Axis
 from fedkge.methods import METHODS, Hub, Method
@@ -18,15 +18,14 @@ from fedkge.runtimes.run import Progress, Simulation
 from small_federations import assert_same, differ, federated, played, rows, small_federation
 
 SITES = small_federation()
-PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
+PAGE = ROOT / "docs" / "own-method.md"
 NAME = "fedavgm"
 
 
 @pytest.fixture
 def added(monkeypatch: pytest.MonkeyPatch) -> type[Method]:
     """The method's class, registered for as long as the test runs."""
-    section = PAGE.read_text(encoding="utf-8").split("\n## Adding a method\n")[1].split("\n## ")[0]
-    (text,) = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    (text,) = (block.text for block in blocks(PAGE) if block.title == "my_methods.py")
     assert sum(bool(line.strip()) for line in text.splitlines()) <= 30
     monkeypatch.setattr(METHODS, "_classes", {name: METHODS[name] for name in METHODS})
     module = ModuleType(f"fedkge.methods.{NAME}")

@@ -15,6 +15,7 @@ from fedkge.aggregation.bounded import Bounded
 from fedkge.aggregation.median import Median
 from fedkge.errors import ConfigError
 from fedkge.exchange.rows import Message, Rows
+from fedkge.graphs.across import without_leaks
 from fedkge.graphs.graph import Axis
 from fedkge.methods import METHODS, Hub
 from fedkge.methods.fede import FedE
@@ -24,10 +25,11 @@ from fedkge.runtimes.run import Progress, Simulated, Simulation
 from small_federations import assert_same, differ, experiment, federated, played, rows, small_graph
 
 SPANS = {"a": (0, 20), "b": (8, 30), "c": (4, 26), "d": (0, 30)}
-SITES = {
+GRAPHS = {
     site: small_graph(number, [f"e{i}" for i in range(*span)], ["r0", "r1", "r2"], 90)
     for number, (site, span) in enumerate(SPANS.items())
 }
+SITES = without_leaks(GRAPHS, GRAPHS)
 ROBUST = [name for name in AGGREGATIONS if name != "mean"]
 FAST = {"epochs": 1, "batch_size": 64}
 HARD: dict[str, Any] = {  # some rows of some sites, some late, some lost, coded with memory

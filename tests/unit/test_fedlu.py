@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import exp, log
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from fedkge.methods import Hub
 from fedkge.methods.fedlu import FedLU
 from fedkge.models import MODELS, Side, Tables
 from fedkge.nodes.journal import read_journal
-from fedkge.reports.folders.journals import events
+from fedkge.reports.folders.load import events
 from fedkge.runs.data import load
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
@@ -167,11 +168,46 @@ def test_the_loss_and_whom_it_moves(model: str, side: Side, taught_by: Any) -> N
         expected = expected - F.logsigmoid(pupil[:, 0]) / 2
         expected = expected - (weight * F.logsigmoid(-pupil[:, 1:])).sum(-1) / 2
         p, q = (pupil / 2).softmax(-1), (teacher.detach() / 2).softmax(-1)
-        expected = expected + 0.7 * (q * (q.log() - p.log())).sum(-1)
+        expected = expected + 0.7 / 2 * (q * (q.log() - p.log())).sum(-1)
     expected.sum().backward()
     torch.testing.assert_close(losses, expected)
     for found, right in zip(rows, (local, common, relations), strict=True):
         torch.testing.assert_close(found.grad, right.grad)
+
+
+def test_mu_is_the_paper_s() -> None:
+    """The loss is half of Eq. 11, of both tables, term by term as Eqs. 7 to 10 are printed."""
+    random = torch.Generator().manual_seed(2)
+    index = torch.randint(0, 9, (4, 6), generator=random)
+    anchor, relation, site = index[:, 1], index[:, 2], torch.zeros(4, dtype=torch.int64)
+    batch = Batch(Side.TAIL, anchor, relation, index, site, torch.full((4,), 1 / 4))
+    tables, (local, common, relations) = leaves("transe")
+    mu = 1.4
+    losses = FedLU(mu=mu).objective(Trainer(loss="logistic"), tables, batch, {})
+    for i, found in enumerate(losses.tolist()):
+        scores = [
+            [
+                float(
+                    tables.model.score(
+                        rows[anchor[i]][None], relations[relation[i]][None], rows[tail][None]
+                    ).detach()
+                )
+                for tail in index[i]
+            ]
+            for rows in (local, common)
+        ]  # by table: of the triple, then of its negatives
+        printed = 0.0
+        for own, other in (scores, scores[::-1]):
+            n = len(own) - 1
+            predict = -log(sigmoid(own[0])) - sum(log(sigmoid(-s)) / n for s in own[1:])
+            p, q = ([exp(s) / sum(map(exp, of)) for s in of] for of in (own, other))
+            divergence = sum(b * log(b / a) for a, b in zip(p, q, strict=True))
+            printed += predict + mu * divergence
+        assert found == pytest.approx(printed / 2)
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + exp(-x))
 
 
 # Switched on by plateaus

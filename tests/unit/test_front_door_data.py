@@ -16,6 +16,7 @@ from fedkge.errors import ConfigError, DataError, DataWarning
 from fedkge.graphs import files, streams
 from fedkge.graphs.files import graph_from_names, read_federation, read_graph
 from fedkge.graphs.graph import Axis, Graph
+from fedkge.graphs.prefixes import shortened
 from fedkge.graphs.said import lifted
 from fedkge.graphs.similar import suggestions
 from fedkge.graphs.table import Table
@@ -80,6 +81,20 @@ def test_3_a_first_line_that_looks_like_a_header_is_a_warning(tmp_path: Path) ->
         assert len(read_graph(path).train) == 3
     assert len(read_graph(path, table=Table(header=True)).train) == 2
     assert len(read_graph(path, table=Table(header=False)).train) == 3
+
+
+def test_3_one_usual_name_is_enough_in_a_long_file(tmp_path: Path) -> None:
+    rows = "".join(f"p{i};takes;d{i % 3}\n" for i in range(30))
+    path = write(tmp_path / "site.csv", "Patient;angle;Wert\n" + rows)
+    with pytest.warns(DataWarning, match=r"Patient, angle, Wert.*--header and --no-header"):
+        read_graph(path, table=Table(separator=";"))
+    read_graph(write(tmp_path / "other.csv", "x;angle;Wert\n" + rows), table=Table(separator=";"))
+
+
+def test_3_advice_names_the_option_of_the_command_too(tmp_path: Path) -> None:
+    path = write(tmp_path / "site.csv", "a;r;b\n")
+    with pytest.raises(DataError, match=r"data\.table = .*, or fedkge data convert --separator ';'"):
+        read_graph(path)
 
 
 def test_3_bad_rows_are_counted_and_skipped_if_asked(tmp_path: Path) -> None:
@@ -460,3 +475,15 @@ def test_7_a_line_break_in_the_address_of_a_database(tmp_path: Path) -> None:
     write(tmp_path / "site.toml", 'mapping = "map.ttl"\ndatabase = "sqlite:///a\\n[OTHER]"\n')
     with pytest.raises(DataError, match="database: expected a text without line breaks"):
         read_graph(tmp_path / "site.toml")
+
+
+def test_5_short_names_for_people() -> None:
+    """By the longest namespace, and only if the short name leads back to the IRI."""
+    own = {"ex": "https://care.example/", "drug": "https://care.example/drug/", "odd": ""}
+    assert shortened("https://care.example/drug/a", own) == "drug:a"
+    assert shortened("https://care.example/b", own) == "ex:b"
+    assert shortened("http://xmlns.com/foaf/0.1/knows", own) == "foaf:knows"
+    assert (
+        shortened("https://care.example///x", {"ex": "https://care.example/"}) == "https://care.example///x"
+    )
+    assert shortened("plain", own) == "plain"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import re
 import struct
 import sys
 from io import StringIO
@@ -17,6 +18,8 @@ import pytest
 from commands import answer, fedkge, refused
 from fedkge import reports
 from fedkge.methods import METHODS
+from fedkge.reports.drawing.figure import Figure
+from fedkge.reports.drawing.svg import svg
 from fedkge.reports.files.tracking import Tracking, masked, scalars
 from fedkge.reports.folders.before import Kind
 from fedkge.reports.folders.load import load_run, load_runs
@@ -38,6 +41,10 @@ def made(runs: Path, form: str, out: Path) -> dict[str, str]:
     return {Path(file).name: Path(file).read_text() for file in files}
 
 
+def results(files: dict[str, str]) -> str:
+    return next(text for name, text in files.items() if "-results-" in name)
+
+
 @pytest.mark.parametrize(("form", "ending"), [("csv", ".csv"), ("latex", ".tex"), ("markdown", ".md")])
 def test_11_every_table_is_a_file(runs: Path, tmp_path: Path, form: str, ending: str) -> None:
     found = made(runs, form, tmp_path / "out")
@@ -45,11 +52,11 @@ def test_11_every_table_is_a_file(runs: Path, tmp_path: Path, form: str, ending:
         page = render(load_runs([runs]))
     assert len(found) == len(sheets) == page.count("<table>") > 5
     assert all(name.endswith(ending) for name in found)
-    assert next(iter(found)).startswith("01-results-")
+    assert [name[:11] for name in found][:2] == ["01-in-plain", "02-results-"]
 
 
 def test_11_csv_has_keys_and_raw_numbers(runs: Path, tmp_path: Path) -> None:
-    first = next(iter(made(runs, "csv", tmp_path / "out").values()))
+    first = results(made(runs, "csv", tmp_path / "out"))
     rows = list(csv.DictReader(StringIO(first)))
     assert {"run", "seeds", "mrr", "mrr_std", "hits@10"} <= set(rows[0])
     assert [row["run"] for row in rows] == ["single", "fedep"]
@@ -57,10 +64,10 @@ def test_11_csv_has_keys_and_raw_numbers(runs: Path, tmp_path: Path) -> None:
 
 
 def test_11_latex_and_markdown_are_written_as_they_are_read(runs: Path, tmp_path: Path) -> None:
-    latex = next(iter(made(runs, "latex", tmp_path / "tex").values()))
+    latex = results(made(runs, "latex", tmp_path / "tex"))
     assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 1
     assert r"$\pm$" in latex
-    markdown = next(iter(made(runs, "markdown", tmp_path / "md").values()))
+    markdown = results(made(runs, "markdown", tmp_path / "md"))
     widths = {line.count("|") for line in markdown.splitlines() if line.startswith("|")}
     assert len(widths) == 1
     assert "<" not in markdown
@@ -147,6 +154,24 @@ def event_class() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("t.Event"))
 
 
+def test_11_pictures_say_what_the_page_shows() -> None:
+    line = {"type": "scatter", "mode": "lines", "x": [1, 2], "y": [1, 2], "meta": {"series": "s0", "dash": 1}}
+    star = {**line, "mode": "markers", "marker": {"symbol": "star", "size": 14}, "showlegend": False}
+    hollow = {**line, "name": "b", "mode": "markers", "marker": {"symbol": "circle-open", "size": 9}}
+    small = svg(Figure("site", "What it is.", [{**line, "name": "a"}, star, hollow], {"showlegend": False}))
+    assert small.count('stroke-dasharray="7 4"') == 2, "the line, and its piece beside the name"
+    assert small.count("<polygon") == 2
+    assert small.count('fill="#ffffff" stroke=') == 2
+    assert ">What it is.</text>" in small
+    assert ">a</text>" in small
+    bar = {"type": "bar", "x": [0, 1], "y": [0.25, 1500.0], "meta": {"series": "s0", "dash": 0}}
+    assert ">0.250</text>" in svg(Figure("t", "l", [{**bar, "texttemplate": "%{y:.3f}"}], {}))
+    across = {**bar, "orientation": "h", "x": [250, 1500], "y": [0, 1], "texttemplate": "%{x:.3s}B"}
+    assert {">250B</text>", ">1.5kB</text>"} <= set(
+        re.findall(r">[^<]*</text>", svg(Figure("t", "l", [across], {})))
+    )
+
+
 def test_11_checksums_are_those_of_tensorflow() -> None:
     crc = 0xE3069283  # CRC-32C of "123456789" (RFC 3720)
     assert masked(b"123456789") == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
@@ -185,19 +210,46 @@ def test_11_mlflow_has_metrics_and_options(tmp_path: Path) -> None:
     assert not [name for name in names if "@" in name]  # MLflow would refuse it
 
 
-def test_11_wandb_runs_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_11_mlflow_itself_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracking = pytest.importorskip("mlflow.tracking")
+    run = write_run(tmp_path / "run", "fedep", options=("name='mine'", f"data.path='{tmp_path}/graphs'"))
+    assert fedkge("track", run, "--to", "mlflow", "--out", tmp_path / "mlruns").exit_code == 0
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    client = tracking.MlflowClient((tmp_path / "mlruns").as_uri())
+    (found,) = client.search_runs([one.experiment_id for one in client.search_experiments()])
+    assert (found.info.run_name, found.info.status) == ("mine", "FINISHED")
+    assert found.data.params["data.path"] == "graphs"
+    history = client.get_metric_history(found.info.run_id, "valid/mrr")
+    expected = [(s.round, s.value) for s in scalars(run) if s.name == "valid/mrr"]
+    assert [(one.step, one.value) for one in history] == expected
+
+
+def test_11_tensorboard_itself_reads_it(tmp_path: Path) -> None:
+    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     run = write_run(tmp_path / "run", "fedep")
+    assert fedkge("track", run, "--to", "tensorboard").exit_code == 0
+    found = reading.EventAccumulator(str(run / "tensorboard"))
+    found.Reload()
+    assert set(found.Tags()["scalars"]) == {one.name for one in scalars(run)}
+    expected = [(s.round, pytest.approx(s.value)) for s in scalars(run) if s.name == "valid/mrr"]
+    assert [(one.step, one.value) for one in found.Scalars("valid/mrr")] == expected
+
+
+def test_11_wandb_runs_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path / "run", "fedep", options=("name='mine'",))
     logged: list[Any] = []
 
     def init(**options: Any) -> Any:
         assert options["mode"] == "offline"
+        assert options["name"] == "mine"
+        assert options["settings"] == {"silent": True, "console": "off"}  # nothing but numbers is taken
         return SimpleNamespace(
             log=logged.append, finish=lambda: logged.append("end"), define_metric=lambda *a, **k: 0
         )
 
     monkeypatch.setitem(sys.modules, "wandb", None)
     assert "needs wandb" in refused("track", run, "--to", "wandb")
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init, Settings=dict))
     assert fedkge("track", run, "--to", "wandb", "--out", tmp_path / "w").exit_code == 0
     assert logged[-1] == "end"
     assert len(logged) == len(list(scalars(run))) + 1

@@ -126,7 +126,7 @@ def test_modes_that_promise_something_else(written: ModuleType) -> None:
     rows = WITHOUT, OPENLY, row("paper", (0.314, 0.315, 0.316), 7.9612), row("fulldp", (0.3,), 9.981)
     text = said(written, *rows)
     assert (
-        "`paper`, whose ε is no guarantee: at ε = 7.97 it is 10.00 points below `u-only` (50.0 times" in text
+        "`paper`, where ε is no guarantee: at ε = 7.97 it is 10.00 points below `u-only` (50.0 times" in text
     )
     assert (
         "`fulldp`, which protects unrestricted triples too: at ε = 9.99 it is 16.50 points below `off`"

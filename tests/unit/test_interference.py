@@ -15,6 +15,7 @@ from fedkge.methods.unlearn import Forgetting, Lesson, Unlearn
 from fedkge.models import MODELS, Side, Tables
 from fedkge.randomness import generator
 from fedkge.training import Corpus, Trainer, Training
+from fedkge.training import interference as interference_module
 from fedkge.training.decay import Decay
 from fedkge.training.interference import Confusion, Interference, avoiding, shell
 from fedkge.training.levels import above, levels
@@ -259,3 +260,16 @@ def test_sites_that_forget_in_one_go_forget_as_they_would_alone(mode: str) -> No
     for name in federation:
         assert not torch.equal(together[name].entities, own[name].entities)
         assert torch.equal(together[name].entities, alone[name].entities)
+
+
+def test_only_triples_that_answer_a_query_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"b": type(GRAPH)(GRAPH.entities, GRAPH.relations, FORGOTTEN, GRAPH.valid, GRAPH.test)}
+    corpus = Corpus.of(own, 0)
+    few = avoiding(corpus, {"b": RETAINED}).answers
+    monkeypatch.setattr(interference_module, "_asked", lambda triples, own: triples)
+    every = avoiding(corpus, {"b": RETAINED}).answers
+    assert len(few[Side.TAIL].known) < len(every[Side.TAIL].known)
+    for side in Side:
+        for i in range(len(FORGOTTEN)):
+            found = [of[side].known[of[side].lo[i] : of[side].hi[i]].tolist() for of in (few, every)]
+            assert found[0] == found[1]

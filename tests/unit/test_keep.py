@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from fedkge.reports.compared.reference import best as best_of
-from fedkge.reports.folders.journals import events
-from fedkge.reports.folders.load import load_run
+from fedkge.reports.folders.load import events, load_run
 from fedkge.reports.pages.html import write_report
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.run import run

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
 from threading import Thread
 
@@ -13,17 +14,25 @@ import torch
 grpc = pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
-from fedkge.errors import ConfigError  # noqa: E402
+from fedkge.config import choose  # noqa: E402
+from fedkge.errors import ConfigError, DataError  # noqa: E402
 from fedkge.exchange.hops import introduced  # noqa: E402
+from fedkge.exchange.rows import Message  # noqa: E402
+from fedkge.exchange.wire import encode  # noqa: E402
 from fedkge.graphs.graph import Axis  # noqa: E402
 from fedkge.methods.conversation import converse  # noqa: E402
 from fedkge.methods.ends import End, Heard  # noqa: E402
+from fedkge.methods.handshake import Handshake  # noqa: E402
 from fedkge.methods.lines import Talk  # noqa: E402
+from fedkge.methods.news import Report  # noqa: E402
+from fedkge.models import MODELS  # noqa: E402
+from fedkge.reports.folders.load import load_runs  # noqa: E402
+from fedkge.reports.pages.privacy import spent  # noqa: E402
 from fedkge.runs.experiment import Align  # noqa: E402
 from fedkge.runs.peering import PeerFile, own_secret, peer_of  # noqa: E402
 from fedkge.runtimes import p2p  # noqa: E402
 from fedkge.runtimes.keys import Certificate, new_keys  # noqa: E402
-from fedkge.runtimes.p2p import Credentials, Network, Outbox, PeerRuntime  # noqa: E402
+from fedkge.runtimes.p2p import Credentials, Network, Outbox, PeerRuntime, alone  # noqa: E402
 from network_of_peers import lay_out  # noqa: E402
 from small_federations import small_federation, small_graph  # noqa: E402
 
@@ -46,6 +55,7 @@ def test_a_peer_is_known_by_its_key_and_a_stranger_is_not(
         stranger = replace(files["b"], key=forged.key, certificate=forged.certificate)
         other = Outbox(files["b"].peers["a"].address, Credentials.of(stranger), "a", 1 << 20)
         assert not other._sent(b"hello")
+        assert "connect" in other.why
         assert network.inbox.get(0.2) is None
     finally:
         network.close()
@@ -61,11 +71,50 @@ def test_too_large_and_too_many_messages_are_refused(
         way = Outbox(files["b"].peers["a"].address, Credentials.of(files["b"]), "a", 64 << 20)
         assert not way._sent(bytes(2 << 20))
         assert [way._sent(b"x") for _ in range(5)] == [True] * 3 + [False] * 2
-        assert network.refused["b"] == 2
+        until = time.monotonic() + 5  # a sender may hear of it before it is counted
+        while network.refused.total() < 3 and time.monotonic() < until:
+            time.sleep(0.02)
+        told = {event["why"]: event["times"] for event in network.news()}
+        assert told == {
+            "a message of more than 1 megabytes (most), or none": 1,
+            "too many messages wait already": 2,
+        }
+        assert network.news() == [], "told once"
         assert network.inbox.get(5) is not None
         assert way._sent(b"x"), "there is room again"
     finally:
         network.close()
+
+
+def test_what_waits_is_bounded_in_bytes_too() -> None:
+    inbox = p2p.Inbox(most=100)
+    assert [inbox.put("b", bytes(90)) for _ in range(3)] == [True, True, False]
+    assert inbox.put("c", bytes(90)), "others have room of their own"
+    assert inbox.get(1) is not None
+    assert inbox.put("b", bytes(90))
+
+
+def test_a_flood_does_not_keep_a_peer_from_its_work(
+    files: dict[str, PeerFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = PeerRuntime(files["a"], torch.device("cpu"))
+    read, worked = count(), count(1)
+
+    def flooded(wait: float) -> list[Message]:
+        assert next(read) < 1000, "it never gets to its work"
+        return []
+
+    def work() -> list[Message]:
+        runtime.ended = next(worked) == 3
+        return []
+
+    monkeypatch.setattr(runtime, "_read", flooded)
+    monkeypatch.setattr(runtime.node, "work", work)
+    try:
+        runtime._talk()
+    finally:
+        runtime.network.close()
+    assert next(worked) == 4
 
 
 def test_keys_are_private_and_never_replaced(tmp_path: Path) -> None:
@@ -94,9 +143,109 @@ def test_an_address_has_a_port(files: dict[str, PeerFile], address: str) -> None
         replace(files["a"], listen=address)
 
 
+def test_a_peer_that_waits_for_an_answer_is_not_taken_for_absent(files: dict[str, PeerFile]) -> None:
+    with pytest.raises(ConfigError, match="more than timeout"):
+        replace(files["a"], timeout=20.0, absence=20.0)
+
+
 def test_names_in_the_open_need_a_secret(files: dict[str, PeerFile]) -> None:
     with pytest.raises(ConfigError, match="a common"):
         replace(files["a"], method=replace(files["a"].method, intersect="ids"))
+
+
+def test_a_peer_runs_once_and_its_port_is_its_own(files: dict[str, PeerFile]) -> None:
+    with alone(files["a"]):
+        network = Network(files["a"])
+        try:
+            with pytest.raises(ConfigError, match="listen"):
+                Network(files["a"])
+            with pytest.raises(ConfigError, match="another process"), alone(files["a"]):
+                pass
+        finally:
+            network.close()
+
+
+def test_a_peer_goes_on_only_as_what_it_was(files: dict[str, PeerFile]) -> None:
+    first = peer_of(files["a"], torch.device("cpu"))
+    first.open()
+    first.work()
+    assert peer_of(files["a"], torch.device("cpu")).resume()
+    others = {name: one for name, one in files["a"].peers.items() if name != "c"}
+    model = choose(MODELS, {"name": "distmult", "dim": 8}, "model")
+    for changed, why in (
+        (replace(files["a"], model=model), "other options"),
+        (replace(files["a"], graph=files["b"].graph), "another graph"),
+        (replace(files["a"], peers=others), "other partners"),
+    ):
+        with pytest.raises(DataError, match=f"a peer with {why}"):
+            peer_of(changed, torch.device("cpu")).resume()
+
+
+def test_the_folder_of_a_peer_says_what_it_has_spent(files: dict[str, PeerFile]) -> None:
+    pytest.importorskip("dp_accounting")
+    method = replace(files["a"].method, law="laplace", scale=20.0)  # type: ignore[call-arg]
+    peer = peer_of(replace(files["a"], method=method), torch.device("cpu"))
+    peer.open()
+    assert peer.spending.votes(29, 1)
+    peer.note({"event": "conversation", "gaps": {"0": 29}})
+    peer.flush()
+    (run,) = load_runs([files["a"].folder])
+    found = spent(run)
+    (cost,) = found.costs
+    assert (cost.site, cost.plain()["releases"], cost.guarantee) == ("a", 29, "none")
+    assert 1 < cost.epsilon < 2.73
+    assert "a 2.73" in found.words[-1]
+    assert any("which of them both ends have" in said for said in found.words)
+
+
+@pytest.mark.parametrize("speaks", [False, True])
+def test_a_peer_that_says_it_has_news_and_answers_no_call_holds_nobody_up(
+    files: dict[str, PeerFile], monkeypatch: pytest.MonkeyPatch, speaks: bool
+) -> None:
+    """It may have died for good, or go on to say that it has news and never talk about them."""
+    monkeypatch.setattr(p2p, "CLOSING", 0.1)
+    monkeypatch.setattr(p2p, "LOOK", 0.0)
+    file = replace(files["a"], timeout=0.1, nap=0.05, absence=60.0 if speaks else 0.6, rounds=8)
+    runtime = PeerRuntime(file, torch.device("cpu"))
+    shakes, numbers = runtime.node.shakes, count(1)
+    runtime.node.work()  # the first rounds
+
+    def status() -> Message:
+        stamp = next(numbers)
+        own = {"life": 0, "stamp": stamp, "version": stamp, "met": {}}
+        said = {"talk": "", **own, "idle": False, "left": False, "over": False}
+        return Message("b", "a", "status", 0, {}, said, "test")
+
+    read, until = runtime._read, time.monotonic() + 30
+
+    def speaking(wait: float) -> list[Message] | None:
+        assert time.monotonic() < until, shakes.report()
+        if speaks and shakes.calling is None and not shakes.news.of("b"):
+            runtime.network.inbox.put("b", encode(status()))
+        runtime.ended = speaks and shakes.content
+        return read(wait)
+
+    monkeypatch.setattr(runtime, "_read", speaking)
+    runtime.node.receive(status())
+    runtime.heard = dict.fromkeys(file.peers, time.monotonic())
+    try:
+        runtime._talk()
+    finally:
+        runtime.network.close()
+    assert shakes.number >= 1, "it has called"
+    assert runtime.node.own.rounds == 8 or runtime.node.own.content
+    assert speaks or runtime.node.stopped
+
+
+def test_who_does_not_answer_comes_last_and_training_first() -> None:
+    peer = Handshake("a", "abc")
+    peer.trained(True, content=False)
+    for name in "bc":
+        peer.hear(name, "status", "", asdict(Report(stamp=1, version=1)))
+    assert [line.to for line in peer.act()] == ["b"]
+    peer.expired()
+    assert peer.act() == [], "it trains"
+    assert [line.to for line in peer.act()] == ["c"]
 
 
 def heard_of(files: dict[str, PeerFile], *names: str) -> list[Heard]:

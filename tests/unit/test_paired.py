@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from fedkge.errors import DataError
 from fedkge.randomness import generator
 from fedkge.reports.compared import bootstrap
-from fedkge.reports.compared.bootstrap import paired, reciprocal_ranks
-from fedkge.reports.compared.experiments import experiments
-from fedkge.reports.compared.paired import (
+from fedkge.reports.compared.baseline import (
     BETTER,
     WORSE,
     Difference,
@@ -26,11 +24,13 @@ from fedkge.reports.compared.paired import (
     paired_rows,
     unknown,
 )
+from fedkge.reports.compared.bootstrap import paired, reciprocal_ranks
+from fedkge.reports.compared.experiments import experiments
 from fedkge.reports.compared.tables import joining_rows
 from fedkge.reports.drawing import plots
 from fedkge.reports.folders.load import load_runs
 from fedkge.reports.pages.findings import joining
-from fedkge.reports.pages.paired_section import chances
+from fedkge.reports.pages.views_section import chances
 from run_folders import SITES, write_ranks, write_run, write_seeds
 
 RECIPROCALS = st.lists(st.floats(1e-6, 1.0), min_size=2, max_size=30)

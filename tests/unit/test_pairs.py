@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedkge.audits.pairs import Pairs, Replay
 from fedkge.exchange.rows import Rows
+from fedkge.graphs.across import without_leaks
 from fedkge.graphs.graph import Axis, Federation, Graph
 from fedkge.methods import METHODS, Hub, Method, Pair
 from fedkge.methods.fede import FedE
@@ -34,10 +35,11 @@ METHOD_OPTIONS: list[dict[str, Any]] = [
 
 def sites(**spans: tuple[int, int]) -> dict[str, Graph]:
     """Sites that have the entities numbered from one number to another, and relations in common."""
-    return {
+    graphs = {
         site: small_graph(number, [f"e{i}" for i in range(*span)], [f"r{k}" for k in range(3)], 4 * span[1])
         for number, (site, span) in enumerate(spans.items())
     }
+    return without_leaks(graphs, graphs)
 
 
 TWO = sites(a=(0, 20), b=(10, 40))
@@ -161,7 +163,7 @@ def test_most_of_an_answer_is_the_others_row_where_likeness_is_summed(tmp_path: 
     assert len(part) == 2 * 30 == 2 * len(replay.transcript.twice(Axis.ENTITY))
     assert part.max() < 0.1
     assert error.max() < 1e-5
-    assert guess.min() > 0.05
+    assert guess.min() > 0.04
 
 
 # Whoever takes part

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log, sqrt
+from math import isfinite, log, sqrt
 
 import pytest
 
@@ -58,5 +58,7 @@ def test_the_papers_arithmetic() -> None:
     assert paper_epsilon({0: 29}, 20.0, DELTA) == pytest.approx(2.7292, abs=1e-4)
     assert paper_epsilon({0: 123_853}, 20.0, DELTA) == pytest.approx(1250, abs=1)
     assert paper_epsilon({4: 18}, 20.0, DELTA) == pytest.approx(1.79, abs=0.01)
+    assert isfinite(paper_epsilon({1000: 5, 0: 1}, 0.05, DELTA)), "many teachers, little noise"
+    assert isfinite(paper_epsilon({4: 5}, 0.001, DELTA))
     always = min((29 * 2 * 0.05**2 * m * (m + 1) + log(1 / DELTA)) / m for m in range(1, 100))
     assert paper_epsilon({2: 29}, 20.0, DELTA) <= always * (1 + 1e-9)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
-from math import isfinite
+from dataclasses import fields, replace
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +13,22 @@ import numpy as np
 import pytest
 import torch
 
-from fedkge.errors import ConfigError
+from fedkge.errors import ConfigError, DataError, DataWarning
 from fedkge.exchange.hops import introduced
 from fedkge.exchange.rows import Message
 from fedkge.exchange.wire import length
 from fedkge.graphs.graph import Axis, Federation
 from fedkge.methods.conversation import converse
 from fedkge.methods.fkge import FKGE
+from fedkge.methods.handshake import Handshake
 from fedkge.methods.lending import lent
 from fedkge.nodes.journal import read_journal
 from fedkge.nodes.ledgers import run_entries
 from fedkge.nodes.peer import PeerNode
-from fedkge.privacy import Account
+from fedkge.privacy import Account, costs
 from fedkge.privacy.peer_words import peer_words
 from fedkge.reports.folders.load import load_runs
-from fedkge.reports.pages.peers_section import peer_rows
+from fedkge.reports.pages.between_section import peer_rows
 from fedkge.reports.pages.privacy import spent
 from fedkge.runs.data import Sources
 from fedkge.runs.folder import RunFolder
@@ -241,7 +242,7 @@ def test_votes_and_rows_are_in_the_accounts_of_their_sites_whose_limits_end_them
     for name in run.peers:
         account = Account(tmp_path / "accounts" / name)
         made = [e for turn in ("first", "second") for e in run_entries(tmp_path / turn) if e.site == name]
-        assert len(account.runs) == 2
+        assert len(account.runs("row")) == 2
         assert account.ledger.total == sum(e.release.count for e in made)
         (cost,) = account.costs(name, 1e-5)
         assert cost.guarantee == "formal"
@@ -259,6 +260,54 @@ def test_noise_on_rows_is_one_release_per_conversation(tmp_path: Path) -> None:
             e.release.count for e in run_entries(tmp_path) if e.site == name and e.release.purpose == "rows"
         )
         assert count == len(events(run, "conversation")[name])
+
+
+def test_rows_with_noise_end_with_the_budget_and_the_rest_goes_on(tmp_path: Path) -> None:
+    """One conversation costs about 2.6 here: a second one does not fit, whoever was host first."""
+    pytest.importorskip("dp_accounting")
+    run = met(tmp_path, method={"clip": 0.5, "noise": 2.0, "scale": 500.0, "epsilon": 3.0})
+    found = {cost.site: cost for cost in costs(run_entries(tmp_path), 1e-5, "rdp")}
+    assert found.keys() == run.peers.keys()
+    assert all(2 < cost.epsilon <= 3 and cost.guarantee == "formal" for cost in found.values())
+    refused = [e["refused"] for own in events(run, "conversation").values() for e in own]
+    assert any("sends no rows" in why for why in refused)
+    assert not any(events(run, "aborted").values())
+
+
+def test_a_limit_on_all_runs_ends_rows_with_noise_and_not_the_peer(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    own: dict[str, Any] = {"account": {"folder": str(tmp_path / "accounts")}}
+    method = {"clip": 0.5, "noise": 2.0, "scale": 500.0}
+    first = met(tmp_path / "first", method=method, **own)
+    for name in first.peers:
+        account = Account(tmp_path / "accounts" / name)
+        (cost,) = account.costs(name, 1e-5)
+        account.set_limit(1.001 * cost.epsilon, 1e-5)
+    second = met(tmp_path / "second", method=method, **own)
+    assert all(peer.stopped for peer in second.peers.values())
+    assert not run_entries(tmp_path / "second")
+
+
+@pytest.mark.parametrize(
+    ("options", "guarantee"),
+    [({"choose": "csls", "scale": 50.0}, "none"), ({"scale": 0.0}, "none"), ({"scale": 50.0}, "formal")],
+)
+def test_a_guarantee_is_formal_only_if_nothing_leaves_without_noise(
+    tmp_path: Path, options: dict[str, Any], guarantee: str
+) -> None:
+    pytest.importorskip("dp_accounting")
+    met(tmp_path, method={"clip": 0.5, "noise": 2.0, **options})
+    for cost in costs(run_entries(tmp_path), 1e-5, "pld"):
+        assert cost.guarantee == guarantee or cost.epsilon == inf
+        assert (cost.epsilon == inf) == (options["scale"] == 0)
+
+
+def test_the_two_ends_of_a_conversation_draw_noise_of_their_own(tmp_path: Path) -> None:
+    run = meeting(tmp_path)
+    drawn = [
+        peer.keys.noise.noise(0, "votes", "session").normal(0.0, 1.0, (9,)) for peer in run.peers.values()
+    ]
+    assert len({one.tobytes() for one in drawn}) == len(run.peers)
 
 
 def test_only_generated_rows_and_gradients_cross_during_ppat(tmp_path: Path) -> None:
@@ -309,10 +358,62 @@ def test_what_does_not_fit_is_refused_and_said(tmp_path: Path) -> None:
         (replace(call, note={"talk": "c/1", "version": 1}), "begins with the caller's name"),
         (replace(call, note={"talk": "b/1", "version": -1}), "whole number"),
         (replace(call, note={"talk": 7, "version": 1}), "id of a conversation"),
+        (replace(call, note={"talk": "b/\x1b[2J", "version": 1}), "id of a conversation"),
+        *(
+            (replace(call, kind=kind, note={"talk": talk}), "begins with the caller's name")
+            for kind, talk in (("prepared", "c/1"), ("ask", "a/1"), ("commit", "b/1"), ("bye", "c/1"))
+        ),
+        (replace(call, kind="say", note={"talk": "x" * 300, "note": {}}), "a conversation and what is said"),
         (replace(call, kind="status", note={"talk": "", "stamp": 1}), "a note of"),
     ):
         assert why in told(peer, bad)
     assert peer.digest() == before
+
+
+@pytest.mark.parametrize("kind", ["ask", "prepared"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_nobody_disturbs_a_conversation_of_two_others(kind: str, whole: bool) -> None:
+    """The state machine itself copes: no line of a third peer, or of the wrong end, ends it or breaks it."""
+    peers = {name: Handshake(name, "abc") for name in "abc"}
+    for one in peers.values():
+        for line in one.trained(True, content=True):
+            peers[line.to].hear(one.me, line.kind, line.talk, line.note)
+    a, b = peers["a"], peers["b"]
+    (call,) = a.act()
+    (accept,), _ = b.hear("a", call.kind, call.talk, call.note)
+    a.hear("b", accept.kind, accept.talk, accept.note)
+    if whole:
+        a.said_all()
+        b.said_all()
+    for end, other in ((b, "c"), (a, "b"), (a, "c")):
+        lines, effects = end.hear(other, kind, call.talk, {})
+        assert ([line.kind for line in lines], effects) == (["bye"], [])
+        assert end.talk is not None
+    b.hear("c", "ask", "a/2", {})
+    assert "a/2" not in b.over, "a call that is still to come is not over"
+
+
+def test_a_host_that_asks_for_more_passes_than_agreed_is_hung_up_on(tmp_path: Path) -> None:
+    run = meeting(tmp_path)
+    ends = {name: run.peers[name] for name in "ab"}
+    for peer in ends.values():
+        peer.work()
+    long = replace(ends["a"].method, passes=3)
+    with pytest.raises(DataError, match="agreed"):
+        introduced(
+            converse(replace(_end(ends["a"], "0" * 8), method=long), True),
+            converse(_end(ends["b"], "1" * 8), False),
+        )
+
+    class Greedy(FKGE):
+        agreed = ends["b"].method.agreed  # type: ignore[assignment]
+
+    greedy = Greedy(**{name: getattr(long, name) for name in (field.name for field in fields(long))})
+    with pytest.raises(DataError, match="more than 2 passes"):
+        introduced(
+            converse(replace(_end(ends["a"], "0" * 8), method=greedy), True),
+            converse(_end(ends["b"], "1" * 8), False),
+        )
 
 
 class Liar:
@@ -354,6 +455,36 @@ def test_a_peer_that_lies_is_hung_up_on_and_the_others_go_on(
     assert not any(e["by"] == "b" and e["talk"] for e in events(run, "update")["a"])
 
 
+@pytest.mark.parametrize("width", [0, 7, 20_000])
+def test_rows_for_procrustes_are_as_wide_as_was_said(tmp_path: Path, width: int) -> None:
+    """The host turns them itself, in time and memory that grow with their width."""
+    run = meeting(tmp_path, method={"translate": "procrustes"})
+    ends = {name: run.peers[name] for name in "ab"}
+    for peer in ends.values():
+        peer.work()
+
+    def lying(hops: Any) -> Any:
+        got = None
+        while True:
+            try:
+                found = hops.send(got)
+            except StopIteration as end:
+                return end.value
+            if found is not None and "rows" in found.body:
+                rows = torch.zeros(len(found.body["rows"]), width)
+                found = replace(found, body={**found.body, "rows": rows})
+            got = yield found
+
+    talk = (converse(_end(ends["a"], "0" * 8), True), lying(converse(_end(ends["b"], "1" * 8), False)))
+    with pytest.raises(DataError, match=f"rows of {width} numbers, expected 8"):
+        introduced(*talk)
+
+
+def test_a_run_in_which_nobody_will_meet_warns(tmp_path: Path) -> None:
+    with pytest.warns(DataWarning, match="nobody will meet"):
+        meeting(tmp_path, method={"first": 10})
+
+
 def test_what_peers_cannot_do_is_said_first(tmp_path: Path) -> None:
     for options, why in (
         ({"method": {"noise": 1.0}}, "give clip"),
@@ -362,6 +493,14 @@ def test_what_peers_cannot_do_is_said_first(tmp_path: Path) -> None:
         ({"method": {"share": "relations"}}, "neighbours need aligned entities"),
         ({"codec": {"name": "int8"}}, "expected float32"),
         ({"runtime": {"name": "processes"}}, "fedkge peer"),
+        ({"method": {"models": ["q: rotate"]}}, "'q' is no site"),
+        ({"method": {"models": ["b: rotate", "b: transe"]}}, "two models"),
+        ({"method": {"budget": 0, "scale": 1.0}}, "at least 1 vote"),
+        ({"method": {"delta": 1.0}}, "below 1"),
+        ({"accept": {"a": {"rounds": 1}}}, "what a hub may ask"),
+        ({"participation": {"fraction": 0.5}}, "answers a hub"),
+        ({"evaluate": {"rule": "drops"}}, "expected 'patience'"),
+        ({"aggregate": {"name": "median"}}, "aggregate"),
         ({"privacy": {"mode": "fulldp", "epsilon": 1.0, "delta": 1e-6}}, "expected off"),
     ):
         with pytest.raises(ConfigError, match=why):

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fedkge.audits.membership import Membership, pooled
-from fedkge.audits.targets import Target
+from fedkge.audits.targets import Target, pair
 from fedkge.config import to_toml
 from fedkge.errors import ConfigError, DataError, DataWarning
 from fedkge.exchange.rows import Message
@@ -26,6 +26,7 @@ from fedkge.methods import METHODS
 from fedkge.methods.base import Part
 from fedkge.methods.fkge import FKGE
 from fedkge.methods.lending import lent
+from fedkge.models import Tables
 from fedkge.privacy import Privacy
 from fedkge.runs.data import Sources
 from fedkge.runs.experiment import Experiment
@@ -384,3 +385,26 @@ def test_pooled_triples_tell_more_than_single_ones(tmp_path: Path) -> None:
         assert attack.shown(found[unit]).get("unit") == ("person" if unit == "entity" else None)
     assert found["entity"]["members"] <= 60 < found["triple"]["members"]
     assert 0.5 < found["triple"]["auc"] < found["entity"]["auc"]
+    of_few = found["entity"] | {"auc_low": 0.45, "auc_high": 0.7}
+    assert "do not tell it from guessing" in Membership().words([of_few])
+    assert "something is seen" in Membership().words([of_few | {"auc_low": 0.51}])
+    below = of_few | {"auc": 0.03, "auc_low": 0.01, "auc_high": 0.05}
+    assert "differ in kind" in Membership().words([below])
+
+
+def test_a_run_is_compared_with_one_that_protects_persons_by_persons() -> None:
+    graph = clinic()
+    persons = {"persons": {"prefixes": ["patient/"]}, "privacy": {"mode": "u-only", "unit": "entity"}}
+    ones = [experiment(), experiment(**persons)]
+    targets = []
+    for one in ones:
+        sources = Sources.of(one, {"a": graph})
+        own = sources.named["a"]
+        sizes = torch.arange(own.n_entities), torch.arange(own.n_relations)
+        tables = {"a": Tables.create(one.model, *sizes, 0)}
+        targets.append(Target("x", one, sources, sources.named, tables, {}))
+    assert targets[0].graph("a").persons is None
+    plain, protected = pair(*targets)
+    for one in (plain, protected):
+        assert one.graph("a").persons is not None
+        assert one.graph("a").confidential is not None

@@ -20,7 +20,7 @@ from fedkge.exchange.select import TopK
 from fedkge.graphs.graph import Axis, Graph
 from fedkge.methods import Hub
 from fedkge.methods.pfedeg import PFedEG, cosine
-from fedkge.reports.folders.journals import events
+from fedkge.reports.folders.load import events
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.run import Progress, Simulated, Simulation, run

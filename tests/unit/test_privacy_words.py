@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp, inf
 
 import pytest
@@ -58,7 +59,7 @@ def test_files_that_epsilon_does_not_cover_are_named(text: list[str]) -> None:
         "summary.json": "`digest`, a hash of the graph",
         "clustering": "`metrics`",
         "run.jsonl": "the last metrics",
-        "sites/*/ranks.safetensors": "ranks among what all triples leave open",
+        "sites/*/ranks.safetensors": "test triples, and their ranks among what all triples leave open",
         "run.json:": "the digest again",
         "sites/*/metrics.json": "the site's metrics",
         "sites/*/kit.checkpoint": "the graph itself",
@@ -157,3 +158,11 @@ def test_an_epoch_that_was_repeated_after_a_kill_counts_twice() -> None:
     killed = [Entry("a", epoch, STEPS, 10 * i) for i, epoch in enumerate((1, 2, 3, 2))]
     curve = over_epochs(killed, "a", 1e-5, Rdp())
     assert curve[2] < curve[3] == costs(killed, 1e-5, "rdp")[0].epsilon
+
+
+def test_tables_with_persons_are_not_said_to_be_covered_as_they_are() -> None:
+    said = explained([cost(replace(STEPS, unit="person"))])
+    (covered,) = (line for line in said if line.startswith("Covered by ε"))
+    (others,) = (line for line in said if line.startswith("Not protected: "))
+    assert "entities.safetensors" not in covered
+    assert "entities.safetensors" in others

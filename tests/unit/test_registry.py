@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,7 @@ def test_unknown_name_that_resembles_nothing(shapes: Registry[object]) -> None:
 
 def test_two_parts_of_one_name(shapes: Registry[object]) -> None:
     """The package's own names stay; others can be claimed again by the module that has them."""
-    first, second = type("First", (), {}), type("Second", (), {})
+    first, second = dataclass(type("First", (), {})), dataclass(type("Second", (), {}))
     with pytest.raises(ConfigError, match=r"\.square has a shape named 'square' already"):
         shapes.register("square")(first)
     assert shapes.register("one")(first) is first

@@ -18,17 +18,17 @@ from typer.testing import CliRunner
 from commands import printed
 from fedkge.errors import DataError, MissingPackage
 from fedkge.reports.compared import tables
-from fedkge.reports.compared.averages import mean_curve
 from fedkge.reports.compared.baseline import alone
 from fedkge.reports.compared.details import budget_rows, config_rows, time_row, trained
 from fedkge.reports.compared.experiments import experiments
 from fedkge.reports.drawing import curves, plots
-from fedkge.reports.drawing.canvas import Canvas
+from fedkge.reports.drawing.curves import mean_curve
+from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.folders.load import load_run, load_runs
 from fedkge.reports.folders.run import Validation
-from fedkge.reports.pages import page, script
-from fedkge.reports.pages.cards import cards
+from fedkge.reports.pages import page
 from fedkge.reports.pages.findings import doubts, finding, joining, notices
+from fedkge.reports.pages.html import cards
 from fedkge.reports.pages.markup import difference, seconds, size
 from fedkge.reports.pages.sections import sections
 from fedkge.reports.pages.setup_sections import configuration
@@ -499,6 +499,20 @@ def test_marks_that_a_seed_drew_are_no_other_graph(tmp_path: Path) -> None:
     assert "graphs differ" not in notices(experiments(load_runs(folders)))
 
 
+def test_marks_that_persons_make_are_no_other_graph_but_another_split_is(tmp_path: Path) -> None:
+    persons = 'persons.prefixes=["patient/"]'
+    own = [persons, "privacy.mode=strict", "privacy.unit=entity", "privacy.noise=1.0", "privacy.delta=1e-6"]
+    folders = [write_run(tmp_path / "off", options=[persons]), write_run(tmp_path / "strict", options=own)]
+    file = folders[1] / "summary.json"
+    summary = json.loads(file.read_text(encoding="utf-8"))
+    summary["sites"]["airline"]["digest"] = "marked"
+    file.write_text(json.dumps(summary), encoding="utf-8")
+    assert "graphs differ" not in notices(experiments(load_runs(folders)))
+    summary["sites"]["airline"]["triples"]["test"] += 1
+    file.write_text(json.dumps(summary), encoding="utf-8")
+    assert "graphs differ" in notices(experiments(load_runs(folders)))
+
+
 def test_names_cannot_break_out_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sites = [HOSTILE, "a & 'b' \"c\"", "<img src=x onerror=alert(1)>"]
     folders = [
@@ -530,7 +544,7 @@ def test_nothing_is_fetched(single: Path, monkeypatch: pytest.MonkeyPatch) -> No
     policies = [a["content"] for _, a in outline.elements if a.get("http-equiv") == "Content-Security-Policy"]
     assert policies == [page.POLICY]
     assert page.POLICY.startswith("default-src 'none';")
-    assert "http" not in page.POLICY + page.STYLE + script.SCRIPT
+    assert "http" not in page.POLICY + page.STYLE + page.SCRIPT
 
 
 def test_the_page_is_accessible(single: Path, together: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -579,7 +593,7 @@ def test_both_schemes_define_the_same_variables() -> None:
     names = [set(re.findall(r"--(\w+):", scheme)) for scheme in (page.LIGHT, page.DARK)]
     assert names[0] == names[1]
     used = set(re.findall(r"var\(--(\w+)\)", page.STYLE)) | set(
-        re.findall(r'variable\("--(\w+)"\)', script.SCRIPT)
+        re.findall(r'variable\("--(\w+)"\)', page.SCRIPT)
     )
     assert used <= names[0]
 

@@ -11,7 +11,7 @@ import pytest
 
 from fedkge.errors import DataError
 from fedkge.reports.compared.experiments import experiments
-from fedkge.reports.drawing.canvas import Canvas
+from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.drawing.plots import CELLS
 from fedkge.reports.folders.load import load_run, load_runs
 from fedkge.reports.pages.between_section import FACETS, between_sites, compact, courses, silent

@@ -11,18 +11,18 @@ import pytest
 
 from fedkge.errors import DataError
 from fedkge.reports.compared import tables
-from fedkge.reports.compared.averages import over_bytes, over_seeds
 from fedkge.reports.compared.experiments import experiments, foremost, spread
-from fedkge.reports.compared.seeds import seed_rows
 from fedkge.reports.compared.sweep import lines_of, sweep_rows, swept, swept_keys
+from fedkge.reports.compared.tables import seed_rows
 from fedkge.reports.drawing import curves
-from fedkge.reports.drawing.canvas import Canvas
+from fedkge.reports.drawing.curves import over_bytes, over_seeds
+from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.drawing.lines import apart
-from fedkge.reports.drawing.sweep_plots import places, sweep_figures
 from fedkge.reports.folders.load import load_runs
 from fedkge.reports.folders.run import Run
 from fedkge.reports.pages.findings import notices
 from fedkge.reports.pages.sections import sections
+from fedkge.reports.pages.sweep_section import places, sweep_figures
 from run_folders import SITES, write_run, write_seeds, write_sweep
 
 
@@ -162,7 +162,7 @@ def test_a_row_per_grid_point(tmp_path: Path) -> None:
                 where = tmp_path / f"dim={dim},codec={codec}" / f"seed-{seed}"
                 write_run(where, "fede", seed=seed, level=0.2 + dim / 1000, width=dim, options=options)
     runs = load_runs([tmp_path])
-    rows = sweep_rows(runs)
+    rows = sweep_rows(runs, show_test=True)
     assert swept_keys(runs) == ["model.dim", "codec.name"]
     assert [(r["model.dim"], r["codec.name"], r["seeds"]) for r in rows] == [
         (64, "float32", 2),
@@ -210,11 +210,12 @@ def test_a_sweep_is_shown_beside_what_does_not_have_the_key(tmp_path: Path) -> N
     figure = sweep_figures("method.mu", groups, swept_keys(runs))[0]
     level, line = figure.data
     assert (level["name"], line["name"]) == ("single", "fedprox")
-    assert line["y"] == [row["mrr"] for row in sweep_rows(runs) if row["method.mu"] is not None]
+    rows = sweep_rows(runs, show_test=True)
+    assert line["y"] == [row["mrr"] for row in rows if row["method.mu"] is not None]
     parts, canvas = shown(runs)
     assert "<h3>method.mu</h3>" in parts["Sweep"]
     assert "<h3>method.name</h3>" not in parts["Sweep"]
-    assert list(parts)[1] == "Sweep"
+    assert list(parts)[list(parts).index("Results") + 1] == "Sweep"
     assert sum("over method.mu" in figure.title for figure in canvas.figures.values()) == 3
 
 
@@ -232,7 +233,7 @@ def test_too_many_experiments_are_listed_but_not_all_drawn(tmp_path: Path) -> No
     assert len(drawn) == 8
     assert "single · dim=128" in drawn
     assert "fede · dim=8" not in drawn
-    parts, _ = shown(runs)
+    parts = sections(runs, Canvas(), show_test=True)
     assert "Of 13 experiments 8 are drawn" in parts["Training"]
     assert parts["Results"].count("<tr>") == 14
     options = re.sub("<.*?>", " ", parts["Configuration"])

@@ -19,11 +19,10 @@ from fedkge.reports.compared.frontier import (
     frontier_rows,
     frontiers,
 )
-from fedkge.reports.drawing.canvas import Canvas
-from fedkge.reports.drawing.frontier_plot import frontier_figures
+from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.folders.load import load_runs
 from fedkge.reports.folders.run import Run
-from fedkge.reports.pages.frontier_section import privacy_cost
+from fedkge.reports.pages.frontier_section import frontier_figures, privacy_cost
 from fedkge.reports.pages.frontier_words import cautions, each_epsilon, meaning
 from fedkge.reports.pages.sections import sections
 from run_folders import write_run
@@ -330,3 +329,15 @@ def test_many_sentences_are_folded_away(folder: Path) -> None:
     for epsilon in (1.0, 3.0, 5.0, 7.0, 20.0):
         strict(folder / f"more{epsilon}", epsilon, (0.42,))
     assert "Each ε in words" in privacy_cost(Canvas(), runs(folder))
+
+
+def test_rows_and_the_page_name_the_unit_of_each_epsilon(tmp_path: Path) -> None:
+    person = {**cost("airline", 4.0), "unit": "person"}
+    own = ["privacy.epsilon=4.0", "privacy.delta=1e-6", "privacy.unit=entity", 'persons.prefixes=["p/"]']
+    write(tmp_path / "persons", "strict", 0.2, spent=[person], options=own)
+    write(tmp_path / "off", "off", 0.6, options=['persons.prefixes=["p/"]'])
+    runs = load_runs([tmp_path])
+    assert [row["unit"] for row in frontier_rows(runs)] == ["person", None]
+    page = privacy_cost(Canvas(), runs)
+    assert "person</td>" in page
+    assert "Unit: one confidential triple" not in page

@@ -20,10 +20,10 @@ from fedkge.reports.compared.reference import (
     each_reference_rows,
     progress,
     reached,
+    reference_figures,
     reference_rows,
 )
-from fedkge.reports.drawing.canvas import Canvas
-from fedkge.reports.drawing.reference_plot import reference_figures
+from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.folders.load import load_run, load_runs
 from fedkge.reports.folders.run import Round, Run, Traffic, Validation
 from fedkge.reports.pages.sections import sections

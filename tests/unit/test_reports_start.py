@@ -11,10 +11,9 @@ import pytest
 
 from fedkge.errors import DataError
 from fedkge.reports.compared import sweep, tables
-from fedkge.reports.compared.baseline import alone
+from fedkge.reports.compared.baseline import against_alone, alone
 from fedkge.reports.compared.details import budget_rows
 from fedkge.reports.compared.experiments import Group, experiments
-from fedkge.reports.compared.paired import against_alone
 from fedkge.reports.compared.reference import references
 from fedkge.reports.folders.load import load_run, load_runs
 from fedkge.reports.pages.findings import doubts, finding, terms
@@ -141,7 +140,7 @@ def test_two_starts_are_told_apart_and_are_no_sweep(tmp_path: Path) -> None:
     going_on(tmp_path / "c", {**FEDPROX, "run": "y/fedep", "method": "fedep"})
     runs = load_runs([tmp_path])
     labels = [group.label for group in experiments(runs)]
-    assert labels == ["single after fedprox · a", "single after fedep · b", "single after fedep · c"]
+    assert labels == ["single after fedprox", "single after fedep · b", "single after fedep · c"]
     assert sweep.swept(runs) == []
 
 

@@ -13,14 +13,19 @@ import pytest
 
 from fedkge.errors import DataError
 from fedkge.reports.compared.experiments import experiments
-from fedkge.reports.compared.seeds import seed_rows
-from fedkge.reports.drawing.canvas import Canvas
+from fedkge.reports.compared.tables import seed_rows
 from fedkge.reports.drawing.curves import view_figure
+from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.drawing.tsne import placed, plane_figure, planes, site_figure
 from fedkge.reports.folders.load import load_run, load_runs
 from fedkge.reports.pages.sections import sections
-from fedkge.reports.pages.structure_section import clustering_figure, degree_figure, structure, structure_rows
-from fedkge.reports.pages.wire_sections import holdings
+from fedkge.reports.pages.wire_sections import (
+    clustering_figure,
+    degree_figure,
+    holdings,
+    structure,
+    structure_rows,
+)
 from run_folders import SITES, write_run, write_tables
 
 DEGREES = {"degrees": [[1, 6], [3, 3], [10, 1]], "coefficients": [5, 0, 3, 2]}

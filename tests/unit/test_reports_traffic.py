@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedkge.reports.compared.cost import bytes_figures, own_bytes_figures
+from fedkge.reports.compared import traffic as traffic_plots
 from fedkge.reports.compared.experiments import experiments
 from fedkge.reports.compared.traffic import (
     Attendance,
@@ -16,8 +16,8 @@ from fedkge.reports.compared.traffic import (
     site_traffic_rows,
     traffic_rows,
 )
-from fedkge.reports.drawing import traffic_plots
-from fedkge.reports.drawing.canvas import Canvas
+from fedkge.reports.drawing.curves import bytes_figures, own_bytes_figures
+from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.folders.load import load_run, load_runs
 from fedkge.reports.pages.findings import notices
 from fedkge.reports.pages.sections import sections
@@ -95,6 +95,12 @@ def test_rounds_that_came_to_nothing_are_said(tmp_path: Path) -> None:
         "because answers were refused and fewer were left than the quorum asks for: a number of 1e+12."
         in said
     )
+
+
+def test_rounds_without_refused_uploads_are_said(tmp_path: Path) -> None:
+    run = load_run(write_run(tmp_path / "run", "fede", away=Away(refused={"airline": [2, 3]})))
+    said = notices(experiments([run]))
+    assert "fede: 2 of 55 rounds went on without uploads that the hub refused, of airline: " in said
 
 
 def test_the_sites_rows_add_up(partial: Path) -> None:

@@ -11,12 +11,10 @@ from typer.testing import CliRunner
 
 from commands import printed
 from fedkge.errors import DataError
-from fedkge.reports.compared.dials import changes, dial_rows
 from fedkge.reports.compared.experiments import experiments
-from fedkge.reports.compared.tables import METRICS
-from fedkge.reports.compared.views import kept_at, view_rows
+from fedkge.reports.compared.tables import METRICS, changes, dial_rows, kept_at, view_rows
 from fedkge.reports.drawing import curves
-from fedkge.reports.drawing.canvas import Canvas
+from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.folders.load import load_run, load_runs
 from fedkge.reports.pages.sections import sections
 from run_folders import SITES, metrics, write_run, write_seeds

@@ -16,10 +16,9 @@ from fedkge.models import Side
 from fedkge.reports.compared.experiments import experiments
 from fedkge.reports.compared.tables import metric_rows, own_rows, site_rows, views
 from fedkge.reports.drawing.curves import validation_figures
-from fedkge.reports.folders.journals import events
-from fedkge.reports.folders.load import load_run, load_runs
-from fedkge.reports.pages.cards import cards
+from fedkge.reports.folders.load import events, load_run, load_runs
 from fedkge.reports.pages.findings import doubts, finding
+from fedkge.reports.pages.html import cards
 from fedkge.reports.pages.sections import protocol
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.run import run
@@ -88,6 +87,7 @@ def test_ranks_are_kept_in_the_order_of_the_triples(runs: dict[str, Path], sides
     for site, graph in SITES.items():
         kept = load_file(runs[sides] / "sites" / site / "ranks.safetensors")
         tables, *_ = RunFolder.open(runs[sides]).load_site(site)
+        assert kept.pop("triples").tolist() == graph.test.tolist()
         for side, values in kept.items():
             one_by_one = [
                 rank(tables, triple[None], Known.from_graph(graph), sides=[Side(side)]).values()[0]

@@ -14,7 +14,7 @@ from fedkge.exchange.rows import Message
 from fedkge.graphs.graph import Axis, Split
 from fedkge.nodes.result import read_result
 from fedkge.nodes.stack import Fitted, _groups
-from fedkge.reports.folders.journals import events
+from fedkge.reports.folders.load import events
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.loop import Interrupted
 from fedkge.runtimes.run import Progress, Simulated, Simulation, run

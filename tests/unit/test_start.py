@@ -16,7 +16,7 @@ from fedkge.config import override, read_toml, to_toml
 from fedkge.errors import ConfigError, DataWarning
 from fedkge.graphs.graph import Axis, Federation, Graph, Names, Split
 from fedkge.graphs.unify import Unified
-from fedkge.reports.folders.journals import events
+from fedkge.reports.folders.load import events
 from fedkge.runs.data import Sources
 from fedkge.runs.folder import RunFolder
 from fedkge.runs.start import Start
@@ -30,6 +30,8 @@ from small_federations import (
     rows,
     small_federation,
 )
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*stand in the train of another site")
 
 SITES = small_federation(relations_in_common=True)
 LEARNT = {site: replace(graph, valid=graph.train[:12]) for site, graph in SITES.items()}  # what is trained on

@@ -19,7 +19,7 @@ from fedkge.errors import DataError
 from fedkge.graphs.marks import mark_share
 from fedkge.nodes.ledgers import ledger_at, open_ledger, run_entries
 from fedkge.nodes.store import FORMAT, MAGIC, Store, packed, unpacked
-from fedkge.reports.folders.journals import events
+from fedkge.reports.folders.load import events
 from fedkge.runtimes.run import Progress, Simulation
 from small_federations import assert_same, federated, played, result, small_federation
 

@@ -19,7 +19,7 @@ from fedkge.graphs.graph import Axis, Graph, Names
 from fedkge.methods.unlearn import Unlearn
 from fedkge.models import MODELS, Tables
 from fedkge.nodes.ledgers import run_entries
-from fedkge.reports.pages.erasure import sentence
+from fedkge.reports.pages.audits import sentence
 from fedkge.runs.derived import derived
 from fedkge.runs.experiment import Experiment, Marks
 from fedkge.runs.folder import RunFolder
@@ -169,6 +169,16 @@ def test_after_a_withdrawal_sites_train_as_the_run_did_unless_told(raw: Holdings
     assert (found[7].rounds, found[7].evaluate.every) == (7, 7)
 
 
+def test_small_requests_are_followed_by_fewer_rounds(raw: Holdings) -> None:
+    graph = raw.sources.named["a"]
+    one = [(graph.entities[h], graph.relations[r], graph.entities[t]) for h, r, t in graph.train[:2].tolist()]
+    erasure = Erasure.of(raw.sources.named, [Request("a", tuple(one))])
+    assert erasure.share == 2 / len(graph.train)
+    assert [Unlearn().sized(share).count("rounds") for share in (0.001, 0.01)] == [2, 4]
+    assert Unlearn(rounds=7).sized(0.001).count("rounds") == 7
+    assert Unlearn("paper").sized(0.01) == Unlearn("paper")
+
+
 def test_rounds_that_follow_have_a_learning_rate_of_their_own(raw: Holdings, tmp_path: Path) -> None:
     erasure = Erasure.of(raw.sources.named, [Request("a", some(raw, "a"))])
     plain, slow = (planned(raw, erasure, Unlearn("paper", lr=lr), tmp_path) for lr in (None, 1e-5))
@@ -199,7 +209,7 @@ def test_tables_that_never_travel_follow_in_part(
     assert not moved[0.0].any()
     assert moved[1.0].any()
     mu = raw.experiment.method.mu  # type: ignore[attr-defined]
-    assert torch.allclose(moved[None], mu / (1 + mu) * moved[1.0], atol=1e-6)
+    assert torch.allclose(moved[None], mu / (2 + mu) * moved[1.0], atol=1e-6)
 
 
 def test_an_interrupted_unlearning_goes_on(

@@ -175,3 +175,27 @@ def test_strict_training_of_data_by_ratio_just_works_and_an_error_names_the_comm
         del options[key]
     done = fedkge("run", "tiny.toml", "--out", "runs/z", *given({**options, "data.path": "divided"}))
     assert done.exit_code == 0, done.output
+
+
+def test_what_was_held_out_of_confidential_relations_is_marked_when_data_is_divided_anew(home: Path) -> None:
+    """Marks cannot stand in valid and test: a relation that is marked as a whole says what they are."""
+    before = ring()
+    for rows in (before.train[::9], before.train[3::9]):  # some of both relations
+        assert len(np.unique(rows[:, 1])) == 2
+    stays = np.ones(len(before.train), np.bool_)
+    stays[::9] = stays[3::9] = False
+    assert before.confidential is not None
+    parted = replace(
+        before,
+        train=before.train[stays],
+        valid=before.train[::9],
+        test=before.train[3::9],
+        confidential=before.confidential[stays],
+    )
+    divided = split(parted, (8, 1, 1), 3, keep_confidential=True)
+    assert divided.confidential is not None
+    assert int(divided.confidential.sum()) == 40
+    assert all(relation == "open" for name in ("valid", "test") for _, relation, _ in triples(divided, name))
+    wrong = fedkge("data", "split", "atlas", "divided", "--keep-confidential")
+    assert wrong.exit_code == 2
+    assert "`fedkge data mark`" in wrong.stderr

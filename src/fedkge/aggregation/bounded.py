@@ -28,7 +28,7 @@ class Bounded(Aggregation):
     """
 
     averages: ClassVar[bool] = True
-    factor: float = 2.0  #: rows longer than this many times the typical norm are shortened to it
+    factor: float = 2.0  #: shortens rows that are longer than this many times the typical norm
     limit: float | None = None  #: the longest norm itself, instead of `factor`
 
     def __post_init__(self) -> None:

@@ -16,8 +16,8 @@ from fedkge.randomness import generator
 class OnTriples(Attack):
     """An attack that is tried on triples which are drawn at random."""
 
-    sample: int = 1000  #: members, and as many others, that are tried at a site
-    seed: int = 0  #: of the triples that are drawn
+    sample: int = 1000  #: members, and as many non-members, that are tried at a site
+    seed: int = 0  #: draws these triples
 
     def __post_init__(self) -> None:
         if self.sample < 1:
@@ -38,9 +38,10 @@ def candidates(graph: Graph, most: int, seed: int, site: str) -> Candidates:
     found = drawn(graph, most, seed, site)
     if not len(found.members):
         kind = "confidential" if found.confidential else "training"
+        mend = "; divide the data first and mark it then" if found.confidential else ""
         raise DataError(
             f"site {site!r}: no relation has both {kind} triples that could have been held out and "
-            "held-out ones; an attack needs both"
+            f"held-out ones; an attack needs both{mend}"
         )
     return found
 

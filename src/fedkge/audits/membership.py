@@ -40,21 +40,22 @@ class Membership(OnTriples):
     """The attacker has a site's tables and one triple, and computes a number that is higher for members.
 
     Members are training triples, or the confidential ones where there are any; others are valid and test.
-    Three numbers are tried: the score, the score against all other heads and tails, and the ranks. Of a run
-    that protects persons, a member is what was trained on about a person, and another what was held out about
-    one: each number is the mean over such triples.
+    Three numbers are tried: the score, the score against all other heads and tails, and the ranks. Where a
+    run protects persons, a member is what was trained on about a person, and another what was held out about
+    one, also in a run that it is compared with: each number is the mean over such triples.
     """
 
-    title = "Membership of triples"
+    title = "Membership of triples, or of persons"
     caption = "AUC (DeLong) and hits at few false alarms (bootstrap), with 95 % intervals; 0.5 is guessing."
 
     def run(self, targets: Sequence[Target], watch: Watching = unwatched) -> list[Row]:
         """Every signal at every site, and over all sites; the same triples for every run on the same data."""
-        return [row for target in targets for row in self._against(target)]
+        people = any(target.experiment.privacy.by_person for target in targets)
+        return [row for target in targets for row in self._against(target, people)]
 
-    def _against(self, target: Target) -> Iterator[Row]:
+    def _against(self, target: Target, people: bool) -> Iterator[Row]:
         found: dict[str, dict[str, Scored]] = {signal: {} for signal in SIGNALS}
-        confidential, people = True, target.experiment.privacy.by_person
+        confidential = True
         for site, tables in target.secretive.items():
             graph = target.graph(site)
             check_tables(tables, graph.n_entities, graph.n_relations)
@@ -107,8 +108,12 @@ class Membership(OnTriples):
             says = (
                 "whoever has the tables learns much about what was trained on"
                 if best["auc_low"] >= STRONG
+                else "so far below 0.5 they are told apart as well: they differ in kind, and nothing follows"
+                if best["auc_high"] <= 1 - WEAK
                 else "next to nothing is seen by these attacks; others may do better"
                 if best["auc_high"] <= WEAK
+                else "so few do not tell it from guessing; others may do better"
+                if best["auc_low"] <= 0.5
                 else "something is seen"
             )
             told = f"{kind} triples are told from held-out ones of the same relations"

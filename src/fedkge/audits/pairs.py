@@ -49,8 +49,8 @@ class Pairs(Attack):
     What it finds is compared with what the other site had. Nothing is tried where the hub does not average.
     """
 
-    rounds: int = 1  #: of the exchange that are played again
-    codec: tuple[str, ...] = ()  #: tried besides the run's own, as in int8,ternary
+    rounds: int = 1  #: how many rounds of the exchange are played again
+    codec: tuple[str, ...] = ()  #: codecs to try besides the run's own, as in int8,ternary
 
     title = "Rows of others, computed from the hub's means"
     caption = (
@@ -90,13 +90,12 @@ class Pairs(Attack):
     def words(self, rows: Sequence[Row]) -> str:
         lines = list(dict.fromkeys(map(_said, rows)))
         if not lines:
-            return "The hub does not answer with means: there is nothing to subtract."
+            return "By the method's word, its hub does not answer with means: there is nothing to subtract."
         if noisy := list(dict.fromkeys(row["run"] for row in rows if row["noisy"])):
             lines.append(
                 f"The replay of {', '.join(noisy)} drew noise and samples of its own: its messages are not "
-                "those of the run. The run's ledger was not charged, as no row left this machine; these "
-                "numbers are computed from what the replayed rounds would have released: publishing them "
-                "costs that once more."
+                "those of the run. These numbers are computed from what the replayed rounds would have "
+                "released. So the sites' accounts were charged for these rounds; the run's ledger was not."
             )
         return "\n".join(lines)
 

@@ -91,7 +91,7 @@ def told_apart(paths: Sequence[Path]) -> list[str]:
 
 
 def pair(plain: Target, protected: Target) -> tuple[Target, Target]:
-    """Two runs over the same triples; both get the marks of the second, or if it has none of the first."""
+    """Two runs over the same triples; both get marks and persons of the second, or else of the first."""
     if plain.tables.keys() != protected.tables.keys():
         raise DataError(
             f"{plain.name} has the sites {', '.join(plain.tables)}, {protected.name} "
@@ -101,12 +101,14 @@ def pair(plain: Target, protected: Target) -> tuple[Target, Target]:
     marked: list[dict[str, Graph]] = [dict(plain.federation), dict(protected.federation)]
     for site in plain.tables:
         one, two = plain.graph(site), protected.graph(site)
-        if replace(one, confidential=None).digest() != replace(two, confidential=None).digest():
+        bare = (replace(graph, confidential=None, persons=None).digest() for graph in (one, two))
+        if next(bare) != next(bare):
             raise DataError(
                 f"{plain.name} and {protected.name} have different triples at site {site!r}; "
                 "expected two runs on the same federation"
             )
         marks = one.confidential if two.confidential is None else two.confidential
+        persons = one.persons if two.persons is None else two.persons
         for federation, graph in zip(marked, (one, two), strict=True):
-            federation[site] = replace(graph, confidential=marks)
+            federation[site] = replace(graph, confidential=marks, persons=persons)
     return replace(plain, federation=marked[0]), replace(protected, federation=marked[1])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkge.cli.arguments import Config, Json, Set
+from fedkge.cli.arguments import Config, Json, Set, Variant
 from fedkge.cli.output import command, show
 from fedkge.errors import ConfigError
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def account(
     config: Config,
     set_: Set = [],  # noqa: B006 - typer copies it
+    variant: Variant = None,
     site: Annotated[str | None, typer.Option(help="One site; unset: all.", show_default=False)] = None,
     limit: Annotated[float | None, typer.Option(help="Set what all runs together may cost: ε.")] = None,
     delta: Annotated[float | None, typer.Option(help="The δ of the limit, or of what is shown.")] = None,
@@ -29,7 +30,7 @@ def account(
         from fedkge.privacy import Account
         from fedkge.runs.account import delta_of
 
-        experiment = one(config, set_)
+        experiment = one(config, set_, variant)
         at = delta if delta is not None else delta_of(experiment)
         if at is None:
             raise ConfigError("--delta: which δ is ε meant at? the experiment has no privacy.delta")
@@ -58,15 +59,17 @@ def _rows(own: Any, delta: float) -> list[dict[str, Any]]:
 
     limit = own.limit
     about = {
-        "runs": len(own.runs),
         "limit": None if limit is None else limit.epsilon,
         "id": own.id,
         "folder": str(own.folder),
     }
-    names = ("site", "epsilon", "delta", "unit", "accountant", "guarantee", "releases")
-    found = [cost.plain() for cost in own.costs(own.folder.name, delta)]
+    names = ("site", "epsilon", "delta", "unit", "accountant", "guarantee", "releases", "runs")
+    costs = own.costs(own.folder.name, delta)
+    found = [cost.plain() | {"runs": len(own.runs(cost.unit))} for cost in costs]
     rows = [
         {name: cost[name] for name in names} | {"epsilon": number(cost["epsilon"])} | about for cost in found
     ]
     at = delta if limit is None else limit.delta
-    return rows or [dict.fromkeys(names) | {"site": own.folder.name, "epsilon": "0", "delta": at} | about]
+    return rows or [
+        dict.fromkeys(names) | {"site": own.folder.name, "epsilon": "0", "delta": at, "runs": 0} | about
+    ]

@@ -41,6 +41,7 @@ def align(
 ) -> None:
     """Show what sites have in common and what becomes of links; suggest links by similar names."""
     with command():
+        from fedkge.graphs.across import leaks, told
         from fedkge.graphs.alignment import common, traced
         from fedkge.graphs.graph import Axis
         from fedkge.graphs.said import lifted
@@ -60,12 +61,16 @@ def align(
         listed = [row for axis in Axis for row in _listed(axis, found[axis], top)]
         axis = Axis.RELATION if relation_names else Axis.ENTITY
         made = None if suggest is None else _suggest(suggest, unified.federation, axis, similarity)
+        found_leaks = leaks(unified.federation)
         if json:
-            print_json({"axes": rows, "links": listed, "suggested": made})
+            by_site = {site: of.plain() for site, of in found_leaks.items()}
+            print_json({"axes": rows, "links": listed, "suggested": made, "leaks": by_site})
             return
         show(rows, False, f"{source}: what {len(federation)} sites have in common")
         if listed:
             show(listed, False, "Links that do nothing")
+        if (said_leaks := told(found_leaks, unified.federation)) is not None:
+            print(f"{said_leaks} stand in the train of another site (data.drop_leaks = 'across').")
         if made is not None:
             print(
                 f"{made['links']:,} links suggested in {suggest}, {made['ambiguous']:,} names with several "

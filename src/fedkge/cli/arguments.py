@@ -16,8 +16,9 @@ Set = Annotated[
 ]
 Variant = Annotated[
     str | None,
-    typer.Option(help="Which of the file's [variants.NAME], as in fedep.", show_default=False),
+    typer.Option(help="Which variant of the file, as in fedep.", show_default=False),
 ]
+Name = Annotated[str | None, typer.Option(help="What reports call the run.", show_default=False)]
 Seeds = Annotated[
     str | None, typer.Option(help="Repeat with each of these seeds, as in 0,1,2.", show_default=False)
 ]
@@ -49,6 +50,13 @@ Reference = Annotated[
     typer.Option(
         help="Say what others take to converge beside this: a method, as in fedep, a run's folder or label.",
         show_default=False,
+    ),
+]
+ShowTest = Annotated[
+    bool,
+    typer.Option(
+        "--show-test",
+        help="Show test metrics of all points of a sweep, not only of the one that validation chooses.",
     ),
 ]
 View = Annotated[

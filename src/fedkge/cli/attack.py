@@ -101,7 +101,7 @@ def _write(run: Path, found: Mapping[str, Sequence[Row]], attacks: Mapping[str, 
     from fedkge.durable import json_text
     from fedkge.errors import MissingPackage
     from fedkge.nodes.store import write_whole
-    from fedkge.reports.pages.attack import attack_page
+    from fedkge.reports.pages.audits import attack_page
     from fedkge.reports.pages.html import write_page
 
     write_whole(run / FOUND, json_text(found, indent=2, ascii=False).encode())

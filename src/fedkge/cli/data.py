@@ -5,28 +5,37 @@ from __future__ import annotations
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedkge.cli.align import align
+from fedkge.cli.convert import convert
 from fedkge.cli.destination import destination
 from fedkge.cli.front import Group
+from fedkge.cli.graphs import (
+    As,
+    Compress,
+    Format,
+    Json,
+    Overwrite,
+    Seed,
+    Source,
+    Strict,
+    Target,
+    sizes,
+    write,
+    write_forget,
+)
 from fedkge.cli.output import command, show
 from fedkge.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fedkge.graphs.graph import Federation, Graph
+    from fedkge.graphs.graph import Graph
 
 app = typer.Typer(cls=Group, help="Look at graphs, convert them, deal them out.", no_args_is_help=True)
 app.command()(align)
-
-
-class Format(StrEnum):
-    """What graphs are written as."""
-
-    TSV = "tsv"
-    NT = "nt"
+app.command()(convert)
 
 
 class By(StrEnum):
@@ -38,25 +47,22 @@ class By(StrEnum):
     HALF = "half"
 
 
-Source = Annotated[str, typer.Argument(metavar="IN", help="A file, a folder, or the name of a data set.")]
-Target = Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make.")]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same result.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse test entities that train never saw.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace OUT if it holds a graph.")]
-As = Annotated[Format, typer.Option("--format", help="What to write.")]
-Compress = Annotated[bool, typer.Option("--compress", help="Write gzipped files.")]
-
-
 @app.command()
 def stats(source: Source, strict: Strict = False, as_json: Json = False) -> None:
-    """Sizes of the sites, and what they have in common."""
+    """Sizes of the sites, what they have in common, and what one is measured by and another trains on."""
     with command():
+        from fedkge.graphs.across import leaks
         from fedkge.graphs.datasets import obtain
         from fedkge.graphs.overview import overview
+        from fedkge.graphs.said import blank_apart
 
-        found = overview(obtain(source, strict=strict))
+        federation = obtain(source, strict=strict)
+        found, leaked = overview(federation), leaks(blank_apart(federation))
         sites = [asdict(site) for site in found.sites]
+        if len(sites) > 1:
+            for site in sites:
+                of = leaked[site["site"]]
+                site |= {"valid_elsewhere_trained": of.valid, "test_elsewhere_trained": of.test}
         together = {
             "entities": found.entities,
             "relations": found.relations,
@@ -64,6 +70,8 @@ def stats(source: Source, strict: Strict = False, as_json: Json = False) -> None
             "shared_by_all": found.shared_by_all,
             "mean_shared_entities_per_pair": found.mean_entity_overlap,
             "mean_shared_relations_per_pair": found.mean_relation_overlap,
+            "valid_elsewhere_trained": sum(of.valid for of in leaked.values()),
+            "test_elsewhere_trained": sum(of.test for of in leaked.values()),
         }
         overlaps = {"entity_overlap": found.entity_overlap, "relation_overlap": found.relation_overlap}
         if as_json:
@@ -77,48 +85,6 @@ def stats(source: Source, strict: Strict = False, as_json: Json = False) -> None
                 rows = zip(names, overlap.tolist(), strict=True)
                 table = [{"site": name, **dict(zip(names, row, strict=True))} for name, row in rows]
                 show(table, as_json, title.replace("_", " ").capitalize())
-
-
-@app.command()
-def convert(
-    source: Source,
-    out: Target,
-    form: As = Format.TSV,
-    compress: Compress = False,
-    head: Annotated[str | None, typer.Option(help="The column with heads: its name, or position.")] = None,
-    relation: Annotated[str | None, typer.Option(help="The column with relations.")] = None,
-    tail: Annotated[str | None, typer.Option(help="The column with tails.")] = None,
-    mark: Annotated[str | None, typer.Option(help="The column that marks confidential triples.")] = None,
-    key: Annotated[str | None, typer.Option(help="Of a wide table: the column that names a row.")] = None,
-    columns: Annotated[list[str], typer.Option("--column", help="Of a wide table: use this column.")] = [],  # noqa: B006
-    node: Annotated[str | None, typer.Option(help="Of Neo4j: the property that names a node.")] = None,
-    separator: Annotated[str | None, typer.Option(help="The character between fields.")] = None,
-    header: Annotated[
-        bool | None, typer.Option("--header/--no-header", help="The first line names the columns.")
-    ] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Count bad rows, and go on.")] = False,
-    drop: Annotated[list[str], typer.Option(help="A relation to leave out; again for another.")] = [],  # noqa: B006
-    numbers: Annotated[str | None, typer.Option(help="Numbers and dates: keep, bin or skip.")] = None,
-    edges: Annotated[list[str], typer.Option(help="Of bins, as in age=18,40,65.")] = [],  # noqa: B006
-    prefixes: Annotated[list[str], typer.Option("--prefix", help="As in ex=https://care.example/.")] = [],  # noqa: B006
-    strict: Strict = False,
-    overwrite: Overwrite = False,
-    as_json: Json = False,
-) -> None:
-    """Read any format, write TSV or N-Triples. Options say how tables are read."""
-    with command(), destination(out, overwrite) as fresh:
-        from fedkge.config import build
-        from fedkge.graphs.datasets import obtain
-        from fedkge.graphs.table import Table
-
-        said = {"head": head, "relation": relation, "tail": tail, "mark": mark, "key": key}
-        places = {name: int(one) if one and one.isdigit() else one for name, one in said.items()}
-        listed = {"columns": columns, "drop": drop, "edges": edges, "prefixes": prefixes}
-        others = {"node": node, "separator": separator, "header": header, "numbers": numbers}
-        table = build(Table, {**places, **listed, **others, "skip_bad": skip_bad}, "")
-        federation = obtain(source, strict=strict, table=table)
-        _write(federation, fresh, form, compress)
-        show(_sizes(federation), as_json, str(out))
 
 
 @app.command()
@@ -152,7 +118,7 @@ def partition(
         if not keep_split:
             dealt = {site: split(graph, parts, seed) for site, graph in dealt.items()}
         write_federation(dealt, fresh, form.value, compress)
-        show(_sizes(dealt), as_json, str(out))
+        show(sizes(dealt), as_json, str(out))
 
 
 @app.command(name="split")
@@ -178,9 +144,12 @@ def split_command(
 
         parts = parse_ratio(ratio)
         federation = obtain(source, strict=strict)
+        marked = any(graph.confidential is not None for graph in federation.values())
+        if keep_confidential and not marked:
+            raise ConfigError("--keep-confidential: no triple is marked; `fedkge data mark` marks some first")
         divided = {site: split(graph, parts, seed, keep_confidential) for site, graph in federation.items()}
-        _write(divided, fresh, form, compress)
-        show(_sizes(divided), as_json, str(out))
+        write(divided, fresh, form, compress)
+        show(sizes(divided), as_json, str(out))
 
 
 @app.command(name="prune")
@@ -201,7 +170,7 @@ def prune_command(
 
         pruned = {site: prune(graph, min_degree) for site, graph in obtain(source, strict=strict).items()}
         left = {site: graph for site, (graph, _) in pruned.items()}
-        _write(left, fresh, form, compress)
+        write(left, fresh, form, compress)
         dropped = [
             {
                 "dropped_entities": gone.entities,
@@ -211,7 +180,7 @@ def prune_command(
             }
             for _, gone in pruned.values()
         ]
-        show([size | gone for size, gone in zip(_sizes(left), dropped, strict=True)], as_json, str(out))
+        show([size | gone for size, gone in zip(sizes(left), dropped, strict=True)], as_json, str(out))
 
 
 @app.command()
@@ -243,8 +212,8 @@ def mark(
         else:
             assert share is not None
             marked = mark_share(federation, share, seed)
-        _write(marked, fresh, Format.TSV, compress)
-        show(_sizes(marked), as_json, str(out))
+        write(marked, fresh, Format.TSV, compress)
+        show(sizes(marked), as_json, str(out))
 
 
 @app.command(name="forget")
@@ -267,13 +236,10 @@ def forget_command(
         chosen = forget(obtain(source, strict=strict), share, seed)
         retained = {site: choice.retained for site, choice in chosen.items()}
         forgotten = {site: choice.as_graph() for site, choice in chosen.items()}
-        _write(retained, fresh, form, compress)
-        apart = fresh.with_name("forgotten")
-        _write(forgotten, apart, form, compress)
-        for path in apart.glob("**/train.*"):
-            path.rename(fresh / path.relative_to(apart).with_name(path.name.replace("train", "forget", 1)))
+        write(retained, fresh, form, compress)
+        write_forget(forgotten, fresh, form, compress)
         counts = [{"forgotten": len(choice.forgotten)} for choice in chosen.values()]
-        show([size | count for size, count in zip(_sizes(retained), counts, strict=True)], as_json, str(out))
+        show([size | count for size, count in zip(sizes(retained), counts, strict=True)], as_json, str(out))
 
 
 def _dealt(graph: Graph, by: By, sites: int | None, seed: int, keep_split: bool) -> dict[str, Graph]:
@@ -287,20 +253,3 @@ def _dealt(graph: Graph, by: By, sites: int | None, seed: int, keep_split: bool)
         raise ConfigError(f"--sites: how many sites? --by {by} needs a number")
     deal = {By.RELATION: by_relation, By.CLUSTER: by_cluster, By.TRIPLE: by_triple}[by]
     return deal(graph, sites, seed, keep_split=keep_split)
-
-
-def _write(federation: Federation, folder: Path, form: Format, compress: bool) -> None:
-    """A single site is written as a plain graph: `folder/train.tsv`, not `folder/site/train.tsv`."""
-    from fedkge.graphs.files import write_federation, write_graph
-
-    if len(federation) == 1:
-        write_graph(next(iter(federation.values())), folder, form.value, compress)
-    else:
-        write_federation(federation, folder, form.value, compress)
-
-
-def _sizes(federation: Federation) -> list[dict[str, Any]]:
-    from fedkge.graphs.overview import overview
-
-    columns = ("site", "entities", "relations", "train", "valid", "test", "confidential")
-    return [{column: getattr(site, column) for column in columns} for site in overview(federation).sites]

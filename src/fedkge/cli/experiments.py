@@ -176,19 +176,24 @@ def seeded(experiments: Mapping[Path, Experiment], seeds: str | None) -> dict[Pa
     """Each experiment in its folder, or with seeds each of its repetitions in a folder below."""
     if seeds is None:
         return dict(experiments)
-    numbers = []
-    for text in listed("--seeds", seeds, "0,1,2"):
-        try:
-            numbers.append(int(text))
-        except ValueError:
-            raise ConfigError(f"--seeds: expected whole numbers, as in 0,1,2, got {text!r}") from None
-        if numbers.count(numbers[-1]) > 1:
-            raise ConfigError(f"--seeds: {numbers[-1]} stands twice")
     return {
         folder / f"seed-{seed}": replace(experiment, seed=seed)
         for folder, experiment in experiments.items()
-        for seed in numbers
+        for seed in numbers(seeds)
     }
+
+
+def numbers(seeds: str) -> list[int]:
+    """What `--seeds` lists, none of them twice."""
+    found: list[int] = []
+    for text in listed("--seeds", seeds, "0,1,2"):
+        try:
+            found.append(int(text))
+        except ValueError:
+            raise ConfigError(f"--seeds: expected whole numbers, as in 0,1,2, got {text!r}") from None
+        if found.count(found[-1]) > 1:
+            raise ConfigError(f"--seeds: {found[-1]} stands twice")
+    return found
 
 
 def listed(flag: str, text: str, example: str) -> list[str]:

@@ -42,22 +42,22 @@ def by_grid(
     return found
 
 
-def axis(text: str) -> tuple[str, list[str]]:
+def axis(text: str, flag: str = "--grid") -> tuple[str, list[str]]:
     """A key, and its values as TOML."""
     key, equals, rest = text.partition("=")
     key, values = key.strip(), [value.strip() for value in split(rest)]
     if not equals or not key or not all(values):
-        raise ConfigError(f"--grid {text}: expected KEY=V1,V2, as in method.mu=0,0.1,1")
+        raise ConfigError(f"{flag} {text}: expected KEY=V1,V2, as in method.mu=0,0.1,1")
     if key == "seed":
-        raise ConfigError("--grid seed: a seed is no choice but a repetition; give --seeds 0,1,2")
+        raise ConfigError(f"{flag} seed: a seed is no choice but a repetition; give --seeds 0,1,2")
     plain = [_value(value) for value in values]
     for value, written in zip(plain, values, strict=True):
         if isinstance(value, dict):
             raise ConfigError(
-                f"--grid {key}: expected plain values, got {written}; name a key of it, as in {key}.name"
+                f"{flag} {key}: expected plain values, got {written}; name a key of it, as in {key}.name"
             )
         if plain.count(value) > 1:
-            raise ConfigError(f"--grid {key}: {written} stands twice")
+            raise ConfigError(f"{flag} {key}: {written} stands twice")
     return key, values
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,7 +55,7 @@ def evaluate(
             ranks = _ranks(held, split, types)
             rows += _measured(held, ranks, ties, by_relation)
             if keep_ranks:
-                RunFolder.open(run).save_ranks(held.site, ranks)
+                RunFolder.open(run).save_ranks(held.site, ranks, held.graph.test)
         title = "test, triple classification" if classify else f"{split}, {ties} ties"
         show(rows, json, f"{run}: {title}{f', {view}' if view else ''}")
 
@@ -146,10 +147,20 @@ def predict(
         else:
             rows = asking.answered(held, asked, top, known, unrestricted)
         if out is None:
-            show(rows, json)
+            prefixes = held.graph.entities.prefixes
+            show(rows if json else [_short(row, prefixes) for row in rows], json)
         else:
             write_rows(rows, out)
             show([{"file": str(out), "rows": len(rows)}], json)
+
+
+def _short(row: Mapping[str, Any], prefixes: Mapping[str, str]) -> dict[str, Any]:
+    """A row for people: IRIs by their short names, which every command takes."""
+    from fedkge.graphs.prefixes import shortened
+
+    return {
+        key: shortened(value, prefixes) if isinstance(value, str) else value for key, value in row.items()
+    }
 
 
 def _one_way(

@@ -13,11 +13,13 @@ from fedkge.cli.attack import attack
 from fedkge.cli.cluster import cluster
 from fedkge.cli.front import Group, any_encoding
 from fedkge.cli.network import hub, site
+from fedkge.cli.paper import paper
 from fedkge.cli.peer import peer
 from fedkge.cli.privacy import privacy
 from fedkge.cli.report import report
 from fedkge.cli.run import compare, run, sweep
 from fedkge.cli.track import track
+from fedkge.cli.tune import tune
 from fedkge.cli.unlearn import unlearn, yardsticks
 from fedkge.cli.watch import watch
 from fedkge.machine import prepare
@@ -38,6 +40,8 @@ for body in (
     run,
     compare,
     sweep,
+    tune,
+    paper,
     unlearn,
     yardsticks,
     hub,

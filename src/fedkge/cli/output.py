@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FOLDED = 24  #: characters from which a cell may be folded
+SMALL = 5e-5  #: four digits after the point would show smaller numbers, such as δ, as 0
 
 
 @contextmanager
@@ -138,7 +139,9 @@ def _cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:.4f}" if isinstance(value, float) else visible(str(value))
+    if isinstance(value, float):
+        return f"{value:g}" if 0 < abs(value) < SMALL else f"{value:.4f}"
+    return visible(str(value))
 
 
 def check(where: str, value: str, allowed: Sequence[str]) -> None:

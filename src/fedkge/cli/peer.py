@@ -25,12 +25,13 @@ def peer(
         from fedkge.cli.training import device_named
         from fedkge.nodes.result import read_result
         from fedkge.runs.peering import PeerFile
-        from fedkge.runtimes.p2p import PeerRuntime
+        from fedkge.runtimes.p2p import PeerRuntime, alone
 
         read = PeerFile.read(file)
-        runtime = PeerRuntime(read, device_named(device), _print)
-        print(f"{read.name}: listens on {read.listen}{', goes on' * runtime.resumed}", flush=True)
-        runtime.play()
+        with alone(read):
+            runtime = PeerRuntime(read, device_named(device), _print)
+            print(f"{read.name}: listens on {read.listen}{', goes on' * runtime.resumed}", flush=True)
+            runtime.play()
         if not runtime.node.stopped:
             print(f"interrupted: {read.folder}: the same command goes on", file=sys.stderr)
             raise typer.Exit(130)
@@ -48,6 +49,7 @@ def _print(node: str, event: Event) -> None:
         "aborted": lambda: f"conversation {event['talk']} with {event['partner']} was given up",
         "refused": lambda: f"refused {event['kind']} of {event['site']}: {event['why']}",
         "nothing in common": lambda: f"has nothing in common with {event['partner']}",
+        "unreachable": lambda: f"{event['partner']} cannot be reached: {event['why']}",
         "absent": lambda: f"{event['partner']} was not heard of for {event['seconds']} s",
     }
     if event["event"] in told:

@@ -76,7 +76,7 @@ def _all_runs(row: Mapping[str, Any]) -> dict[str, Any]:
 def _write(run: Run, found: Spent) -> Path | None:
     """The page with ε over epochs in the run's folder; none when nothing was released."""
     from fedkge.errors import MissingPackage
-    from fedkge.reports.drawing.canvas import Canvas
+    from fedkge.reports.drawing.figure import Canvas
     from fedkge.reports.pages.html import document, write_page
     from fedkge.reports.pages.privacy import privacy_part
 

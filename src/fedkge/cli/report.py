@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkge.cli.arguments import Reference
+from fedkge.cli.arguments import Reference, ShowTest
 from fedkge.cli.output import check, command, print_json, show
 
 if TYPE_CHECKING:
@@ -34,67 +34,68 @@ def report(
     tsne: Annotated[
         bool, typer.Option("--tsne", help="Draw entities in a plane too; takes seconds for each experiment.")
     ] = False,
+    no_examples: Annotated[bool, typer.Option("--no-examples", help="Show no triples of the sites.")] = False,
     form: Annotated[
         str, typer.Option("--format", help="html, or a folder of files: csv, latex, markdown, svg.")
     ] = "html",
+    show_test: ShowTest = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Show what runs found, and write a page that works offline."""
     with command():
         from fedkge.cli.results import warn
+        from fedkge.reports.compared.choosing import revealed
         from fedkge.reports.folders.load import load_runs
         from fedkge.reports.pages.html import write_report
 
         check("--format", form, ("html", "csv", "latex", "markdown", "svg"))
         loaded = load_runs(runs)
         if form != "html":
-            _write_tables(loaded, out or Path(f"report-{form}"), form, reference, tsne, as_json)
+            from fedkge.reports.files.sheets import write_tables
+
+            folder = out or Path(f"report-{form}")
+            made = write_tables(loaded, folder, form, reference, tsne, show_test, not no_examples)
+            files = list(map(str, made))
+            if as_json:
+                print_json({"files": files})
+            else:
+                print("\n".join(files))
             return
         page = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
         if page.is_dir():
             page /= "report.html"
-        write_report(loaded, page, reference, tsne)
-        warn(loaded)
+        write_report(loaded, page, reference, tsne, show_test, not no_examples)
+        warn(revealed(loaded, show_test))
         if as_json:
-            found = {"report": str(page), **_found(loaded, reference)}
+            found = {"report": str(page), **_found(loaded, reference, show_test)}
             print_json(found)
         else:
-            _show(loaded, reference)
+            _show(loaded, reference, show_test)
             print(f"report: {page}")
 
 
-def _write_tables(
-    runs: Sequence[Run], folder: Path, form: str, reference: str | None, tsne: bool, as_json: bool
-) -> None:
-    from fedkge.reports.files.sheets import write_tables
-
-    made = write_tables(runs, folder, form, reference, tsne)
-    if as_json:
-        print_json({"files": [str(path) for path in made]})
-    else:
-        print("\n".join(map(str, made)))
-
-
-def _found(runs: Sequence[Run], reference: str | None) -> dict[str, Any]:
+def _found(every: Sequence[Run], reference: str | None, show_test: bool) -> dict[str, Any]:
     """What `--json` prints; what there is nothing of is left out."""
     from fedkge.cli.results import reference_json
+    from fedkge.reports.compared.baseline import against_alone, paired_rows
+    from fedkge.reports.compared.choosing import revealed
     from fedkge.reports.compared.experiments import experiments
-    from fedkge.reports.compared.paired import against_alone, paired_rows
     from fedkge.reports.compared.sweep import sweep_rows, swept
-    from fedkge.reports.compared.tables import metric_rows
-    from fedkge.reports.compared.views import view_rows
+    from fedkge.reports.compared.tables import metric_rows, view_rows
 
+    runs = revealed(every, show_test)
     found = {"metrics": metric_rows(runs), "sites": _sites(runs)}
     some = {
-        "points": sweep_rows(runs) if swept(runs) else [],
+        "points": sweep_rows(every, show_test=show_test) if swept(every) else [],
         "tables": view_rows(runs),
         "paired": paired_rows(against_alone(experiments(runs))),
     }
     return {**found, **{name: rows for name, rows in some.items() if rows}, **reference_json(runs, reference)}
 
 
-def _show(runs: Sequence[Run], reference: str | None) -> None:
+def _show(every: Sequence[Run], reference: str | None, show_test: bool) -> None:
     from fedkge.cli.results import (
+        HIDDEN,
         beside_alone,
         brackets,
         joining,
@@ -104,16 +105,22 @@ def _show(runs: Sequence[Run], reference: str | None) -> None:
         show_reference,
         show_tables,
     )
+    from fedkge.reports.compared.baseline import against_alone
+    from fedkge.reports.compared.choosing import hides, revealed
     from fedkge.reports.compared.experiments import experiments
-    from fedkge.reports.compared.paired import against_alone
     from fedkge.reports.compared.sweep import sweep_rows, swept
     from fedkge.reports.compared.tables import metric_rows
     from fedkge.reports.folders.run import asked
 
-    keys, groups, sites = swept(runs), experiments(runs), _sites(runs)
+    runs, keys = revealed(every, show_test), swept(every)
+    groups, sites = experiments(runs), _sites(runs)
     beyond = against_alone(groups)
     title = f"Test metrics over all sites: filtered, {asked(runs)}, realistic ties"
-    show(point_rows(sweep_rows(runs), keys) if keys else readable(metric_rows(runs)), False, title)
+    if keys:
+        title += HIDDEN if hides(every, show_test) else ""
+        show(point_rows(sweep_rows(every, show_test=show_test), keys), False, title)
+    else:
+        show(readable(metric_rows(runs)), False, title)
     show_tables(runs)
     if len(runs) == 1:
         show(readable(sites), False, "Each site")

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedkge.reports.compared.paired import Difference, Differences
+    from fedkge.reports.compared.baseline import Difference, Differences
     from fedkge.reports.folders.run import Run
 
 WHOLE = ("rounds", "best_round", "triples_per_s", "seeds", "queries")
 NAMED = 4  #: sites that are named in a sentence
+HIDDEN = ";\ntest only of the points that validation chooses (--show-test: of all)"
 TENTHS = ("mr", "seconds", "train_seconds", "R@CG")
 
 
@@ -62,13 +63,13 @@ def point_rows(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> list[dict
     """Rows of `sweep_rows`: options as they are written, and columns that say something."""
     from fedkge.reports.folders.options import valued
 
-    idle = {"bytes"} | ({"seeds"} if all(row["seeds"] == 1 for row in rows) else set())
+    idle = {"bytes", "best"} | ({"seeds"} if all(row["seeds"] == 1 for row in rows) else set())
     idle |= set() if any(row["bytes"] for row in rows) else {"up_bytes", "down_bytes"}
     found = []
     for row in rows:
         point = {key: None if row.get(key) is None else valued(row[key]) for key in keys if key in row}
         rest = {key: value for key, value in row.items() if key not in point and key not in idle}
-        found.append(point | readable([rest])[0])
+        found.append(point | {"best": "best" if row["best"] else ""} | readable([rest])[0])
     return found
 
 
@@ -76,7 +77,7 @@ def show_tables(runs: Sequence[Run]) -> None:
     """Print the metrics over all sites of each table, where a method measures several."""
     from fedkge.cli.output import show
     from fedkge.reports.compared.experiments import experiments
-    from fedkge.reports.compared.views import view_rows
+    from fedkge.reports.compared.tables import view_rows
 
     rows = view_rows(runs)
     idle = {"hits@5", "hits@5_std"} | ({"run"} if len(experiments(runs)) == 1 else set())
@@ -131,8 +132,8 @@ def _beyond(row: dict[str, Any]) -> str:
 def show_differences(runs: Sequence[Run], beyond: Mapping[str, Differences]) -> None:
     """Print each site's difference from alone with its interval, and a mark where zero is outside."""
     from fedkge.cli.output import show
+    from fedkge.reports.compared.baseline import unknown
     from fedkge.reports.compared.experiments import experiments
-    from fedkge.reports.compared.paired import unknown
 
     known = {label: found for label, found in beyond.items() if found}
     sites = dict.fromkeys(site for found in known.values() for site in found)
@@ -205,23 +206,55 @@ def say_spent(runs: Sequence[Run]) -> None:
             key = (row["account"], row["site"], row["unit"])
             if key not in latest or row["releases"] >= latest[key]["releases"]:
                 latest[key] = row
+    units = {row["unit"] for row in latest.values()}
     for row in latest.values():
+        those = f" by {row['unit']}" if len(units) > 1 else ""
+        which = f"all {row['runs']} runs{those} together" if row["runs"] > 1 else f"its first run{those}"
         limit = "" if row["limit"] is None else f"; limit {row['limit']:g}"
         print(
-            f"note: {row['site']}, all {row['runs']} runs together: ε = {number(row['epsilon'])} at δ = "
-            f"{row['delta']:g} (unit: {row['unit']}; {row['accountant']}; guarantee: "
+            f"note: {row['site']}, {which}: ε = {number(row['epsilon'])} at "
+            f"δ = {row['delta']:g} (unit: {row['unit']}; {row['accountant']}; guarantee: "
             f"{row['guarantee']}{limit})",
             file=sys.stderr,
         )
+    if len(units) > 1:
+        print(f"note: the sums by {' and by '.join(sorted(units))} do not cover each other", file=sys.stderr)
 
 
-def write_page(runs: Sequence[Run], path: Path, reference: str | None = None) -> str | None:
+def say_edges(rows: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> None:
+    """Say which chosen values are the smallest or largest of at least three: better ones may lie beyond."""
+    for key in keys:
+        tried = sorted({row[key] for row in rows if type(row[key]) in (int, float)})
+        for row in rows:
+            if row["best"] and len(tried) > 2 and row[key] in (tried[0], tried[-1]):
+                which, more = ("smallest", "smaller") if row[key] == tried[0] else ("largest", "larger")
+                who = f"{row['method.name']}: " if row.get("method.name") else ""
+                text = f"validation chose the {which} {key} that was tried, {row[key]:g}"
+                print(f"note: {who}{text}; {more} ones may do better", file=sys.stderr)
+
+
+def write_best(runs: Sequence[Run], folder: Path) -> str | None:
+    """Write the experiment that validation chooses, to be run or compared as it is, and say where."""
+    from fedkge.config import to_toml
+    from fedkge.nodes.store import write_whole
+    from fedkge.reports.compared.choosing import best_config
+
+    config = best_config(runs)
+    if config is None:
+        return None
+    write_whole(folder / "best.toml", to_toml(config).encode())
+    return str(folder / "best.toml")
+
+
+def write_page(
+    runs: Sequence[Run], path: Path, reference: str | None = None, show_test: bool = False
+) -> str | None:
     """Write the report and say where; a machine without plotly still trains, and says that there is none."""
     from fedkge.errors import MissingPackage
     from fedkge.reports.pages.html import write_report
 
     try:
-        write_report(runs, path, reference)
+        write_report(runs, path, reference, show_test=show_test)
     except MissingPackage as error:
         print(f"warning: {error}; `fedkge report` makes the page where it is installed", file=sys.stderr)
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,16 +13,20 @@ from fedkge.cli.arguments import (
     Config,
     Device,
     Json,
+    Name,
     NoStack,
     Out,
     Reference,
     Resume,
     Seeds,
     Set,
+    ShowTest,
     Threads,
     Variant,
 )
 from fedkge.cli.output import check, command, print_json, show
+from fedkge.cli.tune import Over
+from fedkge.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedkge.reports.folders.run import Run
@@ -34,6 +39,7 @@ def run(
     config: Config,
     variant: Variant = None,
     out: Out = None,
+    name: Name = None,
     set_: Set = [],  # noqa: B006 - typer copies it
     seeds: Seeds = None,
     device: Device = "auto",
@@ -44,15 +50,15 @@ def run(
 ) -> None:
     """Train an experiment and measure it; everything it made goes into one folder."""
     with command():
-        from fedkge.cli.experiments import one
+        from fedkge.cli.experiments import one, seeded
         from fedkge.cli.results import readable, sent, show_tables, warn
-        from fedkge.reports.compared.seeds import seed_rows
-        from fedkge.reports.compared.tables import views
+        from fedkge.reports.compared.tables import seed_rows, views
 
         folder = out or Path("runs") / config.stem / (variant or "")
-        runs, page, failed = _trained(
-            {folder: one(config, set_, variant)}, folder, seeds, device, resume, stacked=not no_stack
-        )
+        made = one(config, set_, variant)
+        made = made if name is None else replace(made, name=name)
+        experiments = seeded({folder: made}, seeds)
+        runs, page, failed = _trained(experiments, folder, device, resume, stacked=not no_stack)
         rows = seed_rows(runs)
         warn(runs)
         if json:
@@ -91,6 +97,11 @@ def compare(
     set_: Set = [],  # noqa: B006
     seeds: Seeds = None,
     reference: Reference = None,
+    tune: Annotated[
+        int | None,
+        typer.Option(min=1, help="Choose the options of --over by validation: trials of each method."),
+    ] = None,
+    over: Over = [],  # noqa: B006
     device: Device = "auto",
     threads: Threads = None,
     resume: Resume = False,
@@ -99,7 +110,7 @@ def compare(
 ) -> None:
     """Run one experiment by several methods with the same budget, or a file's variants, site by site."""
     with command():
-        from fedkge.cli.experiments import by_method, by_variant
+        from fedkge.cli.experiments import by_method, by_variant, seeded
         from fedkge.cli.results import (
             beside_alone,
             brackets,
@@ -110,9 +121,11 @@ def compare(
             show_reference,
             show_tables,
             warn,
+            write_best,
         )
+        from fedkge.cli.tune import makers, repeated, tuned
+        from fedkge.reports.compared.baseline import against_alone, paired_rows
         from fedkge.reports.compared.experiments import experiments
-        from fedkge.reports.compared.paired import against_alone, paired_rows
         from fedkge.reports.compared.tables import joining_rows, metric_rows, site_rows
 
         folder = out or Path("runs") / config.stem
@@ -120,10 +133,19 @@ def compare(
             found = by_variant(config, set_, variant)
         else:
             found = by_method(config, set_, method, variant)
-        points = {folder / name: one for name, one in found.items()}
         if reference is not None:
-            check("--reference", reference, [point.name for point in points])
-        runs, page, failed = _trained(points, folder, seeds, device, resume, not no_stack, reference)
+            check("--reference", reference, list(found))
+        if over and tune is None:
+            raise ConfigError("--over: of no use without --tune; how many trials shall each method have?")
+        if tune is None:
+            points = seeded({folder / name: one for name, one in found.items()}, seeds)
+        else:
+            makes = makers(config, set_, method, variant)
+            points = repeated(tuned(makes, over, tune, folder, device, resume, not no_stack), folder, seeds)
+        again = resume or tune is not None  # a trial is a run that is there
+        runs, page, failed = _trained(points, folder, device, again, not no_stack, reference, True)
+        if tune is not None:
+            write_best(runs, folder)
         sites, beyond = site_rows(runs), against_alone(experiments(runs))
         warn(runs)
         if json:
@@ -159,47 +181,54 @@ def sweep(
     threads: Threads = None,
     resume: Resume = False,
     no_stack: NoStack = False,
+    show_test: ShowTest = False,
     json: Json = False,
 ) -> None:
-    """Run an experiment at every point of a grid over any of its options."""
+    """Run an experiment at every point of a grid over any of its options, and choose by validation."""
     with command():
+        from fedkge.cli.experiments import seeded
         from fedkge.cli.grid import by_grid
-        from fedkge.cli.results import point_rows
+        from fedkge.cli.results import HIDDEN, point_rows, say_edges, write_best
+        from fedkge.reports.compared.choosing import hides
         from fedkge.reports.compared.sweep import sweep_rows
 
         folder = out or Path("runs") / config.stem
         points = {folder / name: one for name, one in by_grid(config, set_, grid, variant).items()}
-        runs, page, failed = _trained(points, folder, seeds, device, resume, stacked=not no_stack)
+        runs, page, failed = _trained(
+            seeded(points, seeds), folder, device, resume, not no_stack, show_test=show_test
+        )
+        best = write_best(runs, folder)
         keys = [one.partition("=")[0].strip() for one in grid]
-        rows = sweep_rows(runs, keys)
+        rows = sweep_rows(runs, keys, show_test)
+        say_edges(rows, keys)
         if json:
-            print_json({"report": page, "points": rows})
+            print_json({"report": page, "best": best, "points": rows})
         else:
-            show(point_rows(rows, keys), False, f"{_what(runs)}: test, {_protocol(runs)}")
-            _print_lines(f"runs: {folder}    report: {page}")
+            hidden = HIDDEN if hides(runs, show_test) else ""
+            show(point_rows(rows, keys), False, f"{_what(runs)}: {_protocol(runs)}{hidden}")
+            _print_lines(f"runs: {folder}    best: {best}    report: {page}")
         _end(failed)
 
 
 def _trained(
-    points: Mapping[Path, Experiment],
+    experiments: Mapping[Path, Experiment],
     out: Path,
-    seeds: str | None,
     device: str,
     resume: bool,
     stacked: bool,
     reference: str | None = None,
+    show_test: bool = False,
 ) -> tuple[list[Run], str | None, bool]:
-    """Train every point with every seed: the runs, where the report is, and whether any of them failed."""
-    from fedkge.cli.experiments import seeded
+    """Train all experiments: the runs, where the report is, and whether any of them failed."""
     from fedkge.cli.results import say_spent, write_page
     from fedkge.cli.training import train
     from fedkge.reports.folders.load import load_runs
 
-    experiments = seeded(points, seeds)
     failures = train(experiments, out, device, resume, stacked)
     runs = load_runs([folder for folder in experiments if (folder / "run.jsonl").exists()])
     say_spent(runs)
-    return runs, write_page(runs, out / "report.html", _among(runs, reference)), bool(failures)
+    page = write_page(runs, out / "report.html", _among(runs, reference), show_test)
+    return runs, page, bool(failures)
 
 
 def _among(runs: list[Run], reference: str | None) -> str | None:

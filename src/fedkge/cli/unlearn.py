@@ -88,7 +88,7 @@ def unlearn(
         from fedkge.cli.training import device_named, interruptible
         from fedkge.errors import ConfigError
         from fedkge.front.progress import progress
-        from fedkge.reports.pages.erasure import sentence
+        from fedkge.reports.pages.audits import sentence
         from fedkge.runs.requests import read_key
         from fedkge.runtimes.unlearning import unlearn as work
 
@@ -229,7 +229,7 @@ def _outside(key: Path, out: Path) -> Path:
 
 def _write(out: Path, found: dict[str, Any]) -> str | None:
     from fedkge.errors import MissingPackage
-    from fedkge.reports.pages.erasure import erasure_page
+    from fedkge.reports.pages.audits import erasure_page
     from fedkge.reports.pages.html import write_page
 
     try:

@@ -67,8 +67,8 @@ class _Cast(Codec):
 
     dtype: ClassVar[torch.dtype]
 
-    feedback: bool = False  #: add what rounding lost to the next message
-    delta: bool = False  #: code the change against the last row that both ends hold
+    feedback: bool = False  #: adds the rounding error of a row to its next message
+    delta: bool = False  #: encodes the change against the last row that both ends hold
 
     def encode(self, values: Tensor) -> dict[str, Tensor]:
         largest = torch.finfo(self.dtype).max
@@ -106,8 +106,8 @@ class _Quanta(Codec):
     most: ClassVar[int]
     per_byte: ClassVar[int]  #: as many as fit: (2 most + 1)^per_byte <= 256
 
-    feedback: bool = True  #: add what rounding lost to the next message
-    delta: bool = False  #: code the change against the last row that both ends hold
+    feedback: bool = True  #: adds the rounding error of a row to its next message
+    delta: bool = False  #: encodes the change against the last row that both ends hold
 
     def scale(self, values: Tensor) -> Tensor:
         """[n]; the largest number of a row is `most` of them."""

@@ -79,9 +79,9 @@ class TopK(Selection):
     """
 
     remembers: ClassVar[bool] = True
-    p: float = 0.4  #: share of the rows that is sent; 1 is `full`
-    s: int | None = None  #: rounds between two in which all rows travel; unset: there are none
-    first: int | None = None  #: the first of those; unset: round s
+    p: float = 0.4  #: share of the shared rows that is sent; 1 is `full`
+    s: int | None = None  #: rounds between two in which all rows are sent; unset: there are none
+    first: int | None = None  #: the first round in which all rows are sent; unset: round s
 
     def __post_init__(self) -> None:
         if not 0 < self.p <= 1:
@@ -131,7 +131,7 @@ class Moved(TopK):
     turned equally far, the first are sent.
     """
 
-    mass: float = 0.8  #: of the change, `1 - cos` summed over rows, that the sent rows make up
+    mass: float = 0.8  #: share of all change (1 - cosine, summed over rows) that the sent rows make up
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -23,10 +23,10 @@ class Svd(Codec):
     carries nothing over. Rows whose width is no multiple of `columns` are filled up with zeros.
     """
 
-    rank: int = 5  #: singular values that are kept
-    columns: int = 8
-    feedback: bool = False  #: add what was lost to the next message
-    delta: bool = True  #: code the change against the last row that both ends hold
+    rank: int = 5  #: singular values that are sent
+    columns: int = 8  #: columns of the matrix that a row is folded into
+    feedback: bool = False  #: adds the error of a row to its next message
+    delta: bool = True  #: encodes the change against the last row that both ends hold
 
     def __post_init__(self) -> None:
         if not 1 <= self.rank <= self.columns:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from fedkge.config import choose, options
+from fedkge.durable import PRIVATE, privately
 from fedkge.errors import ConfigError, DataError, MissingPackage, suggest
 from fedkge.graphs.graph import Axis, Graph, Names
 from fedkge.models import MODELS, Model, Tables
@@ -29,7 +30,10 @@ class Format(StrEnum):
 
 
 def save_embeddings(tables: Tables, graph: Graph, folder: Path, format: Format | str) -> list[Path]:
-    """Write both tables by name; returns the files. Numbers come back exactly from every format."""
+    """Write both tables by name; returns the files. Numbers come back exactly from every format.
+
+    Only their owner can read them: rows and names may be those of persons.
+    """
     if format not in tuple(Format):
         raise ConfigError(
             f"format: expected one of {', '.join(Format)}, got {format!r}{suggest(format, map(str, Format))}"
@@ -41,9 +45,15 @@ def save_embeddings(tables: Tables, graph: Graph, folder: Path, format: Format |
         check_names(known)
     folder.mkdir(parents=True, exist_ok=True)
     write = {Format.SAFETENSORS: _safetensors, Format.PARQUET: _parquet, Format.TSV: _tsv}[Format(format)]
-    return [
-        path for axis in Axis for path in write(tables.model, tables.table(axis), names[axis], axis, folder)
-    ]
+    with privately():
+        files = [
+            path
+            for axis in Axis
+            for path in write(tables.model, tables.table(axis), names[axis], axis, folder)
+        ]
+    for path in files:
+        path.chmod(PRIVATE)  # one that was there before
+    return files
 
 
 def load_embeddings(folder: Path) -> tuple[Tables, Names, Names]:

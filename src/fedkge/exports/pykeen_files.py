@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from fedkge.durable import PRIVATE, privately
 from fedkge.errors import DataError
 from fedkge.exports.pykeen import to_pykeen
 from fedkge.graphs.graph import Graph
@@ -26,6 +27,10 @@ def save_pykeen(tables: Tables, graph: Graph, folder: Path) -> list[Path]:
     model = to_pykeen(tables, graph)
     training, *_ = factories(graph)
     folder.mkdir(parents=True, exist_ok=True)
-    torch.save(model, folder / "trained_model.pkl")
-    training.to_path_binary(folder / "training_triples")
-    return [folder / "trained_model.pkl", *sorted((folder / "training_triples").iterdir())]
+    with privately():
+        torch.save(model, folder / "trained_model.pkl")
+        training.to_path_binary(folder / "training_triples")
+    files = [folder / "trained_model.pkl", *sorted((folder / "training_triples").iterdir())]
+    for path in files:
+        path.chmod(PRIVATE)  # one that was there before
+    return files

@@ -42,11 +42,12 @@ def train(
     `data` is what `load` takes. `options` are keywords: `seed`, `rounds`, `start`, `plugins`; a table of the
     experiment, as in `trainer={"lr": 0.01}`; or one option of model, method, trainer or data, as in `dim=32`.
 
-    The run's folder is `folder/name`. Without a name it is called by a digest of its options and data, so
-    that the same call finds its run again: one that is done is returned, an interrupted one goes on.
+    The run's folder is `folder/name`, and reports call the run so. Without a name the folder is called by a
+    digest of its options and data, so that the same call finds its run again: one that is done is returned,
+    an interrupted one goes on.
     """
     (made,) = experiments(_data(data, Path(folder)), [method], model, _kept(data, Path(folder), options))
-    return _done([made], name, Path(folder), device, progress)[0]
+    return _done([replace(made, name=name)], name, Path(folder), device, progress)[0]
 
 
 def compare(

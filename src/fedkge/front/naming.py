@@ -40,6 +40,7 @@ def find(name: str) -> tuple[list[Described], list[Option]]:
         words = [option.path.rpartition(".")[2] for option in every]
         raise ConfigError(
             f"explain: nothing is named {name!r}{suggest(name, names) or suggest(name, words)} "
-            "(`fedkge list` shows what has a name, `fedkge explain trainer` the options of a table)"
+            "(`fedkge list` shows what has a name, `fedkge explain trainer` the options of a table; "
+            "parts of a plugin need --trust FILE)"
         )
     return found, keys

@@ -176,8 +176,8 @@ class Comparison(Sequence[Run]):
     @property
     def joining(self) -> DataFrame:
         """Per experiment beside every site alone: how many sites gain and lose, beyond chance too."""
+        from fedkge.reports.compared.baseline import against_alone
         from fedkge.reports.compared.experiments import experiments
-        from fedkge.reports.compared.paired import against_alone
         from fedkge.reports.compared.tables import joining_rows
 
         groups = experiments(self._told)
@@ -223,5 +223,5 @@ def open_run(path: str | Path, trust: Sequence[str | Path] = ()) -> Run | Pack:
 def _report(runs: Sequence[Run], path: Path) -> Path:
     from fedkge.reports.pages.html import write_report
 
-    write_report([run._told for run in runs], path)
+    write_report([run._told for run in runs], path, show_test=True)
     return path

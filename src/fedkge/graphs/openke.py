@@ -21,7 +21,7 @@ def is_openke(folder: Path) -> bool:
 
 def read_openke(folder: Path) -> dict[Split, NamedTriples]:
     """The splits that are there. The ids in the files are used to find names, and then forgotten."""
-    entities, relations = _names(folder / "entity2id.txt"), _names(folder / "relation2id.txt")
+    entities, relations = numbered_names(folder / "entity2id.txt"), numbered_names(folder / "relation2id.txt")
     splits = {}
     for split in Split:
         path = folder / f"{split}2id.txt"
@@ -48,7 +48,8 @@ def _records(path: Path) -> Iterator[tuple[int, str]]:
         raise DataError(f"{path}: expected {expected or 'some'} lines after the first, found {found}")
 
 
-def _names(path: Path) -> list[str]:
+def numbered_names(path: Path) -> list[str]:
+    """The names of entity2id.txt or relation2id.txt, by id."""
     names: dict[int, str] = {}
     for line, text in _records(path):
         name, *number = text.rsplit(maxsplit=1)

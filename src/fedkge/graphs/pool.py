@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedkge.errors import DataWarning
 from fedkge.graphs.graph import Axis, Federation, Graph, Ids, Mask, Names
 
 
@@ -25,11 +23,9 @@ def pool(federation: Federation) -> Pooled:
     """Equal names are the same thing; a triple that several sites hold stands once, and is confidential if
     it is at any of them.
 
-    What one site trains on and another is measured by is left out of train, with a warning: pooled tables
-    would have seen the answer.
+    What one site trains on and another is measured by is in train: federated sites learn from it too.
     """
-    entities, where_e = _union({site: graph.entities for site, graph in federation.items()}, Axis.ENTITY)
-    relations, where_r = _union({site: graph.relations for site, graph in federation.items()}, Axis.RELATION)
+    entities, where_e, relations, where_r = united(federation)
     splits = []
     for split in ("train", "valid", "test"):
         parts = []
@@ -41,9 +37,7 @@ def pool(federation: Federation) -> Pooled:
         if split == "train":
             marks = _marks(federation, group)[np.argsort(first)]
         splits.append(together[np.sort(first)])
-    kept = _unseen(splits[0], np.concatenate(splits[1:]))
-    splits[0] = splits[0][kept]
-    known = marks[kept] if any(graph.confidential is not None for graph in federation.values()) else None
+    known = marks if any(graph.confidential is not None for graph in federation.values()) else None
     return Pooled(Graph(entities, relations, splits[0], splits[1], splits[2], known), where_e, where_r)
 
 
@@ -58,19 +52,11 @@ def _marks(federation: Federation, group: Ids) -> Mask:
     return marks
 
 
-def _unseen(train: Ids, measured: Ids) -> Mask:
-    both, group = np.unique(np.concatenate((measured, train)), axis=0, return_inverse=True)
-    asked = np.zeros(len(both), bool)
-    asked[group[: len(measured)]] = True
-    kept = ~asked[group[len(measured) :]]
-    if left_out := int((~kept).sum()):
-        warnings.warn(
-            f"{left_out} triples that one site trains on and another is measured by are left out of the "
-            "pooled train",
-            DataWarning,
-            stacklevel=3,
-        )
-    return kept
+def united(federation: Federation) -> tuple[Names, dict[str, Ids], Names, dict[str, Ids]]:
+    """The union of entity names, where each site's ids are in it, and the same for relations."""
+    entities, where_e = _union({site: graph.entities for site, graph in federation.items()}, Axis.ENTITY)
+    relations, where_r = _union({site: graph.relations for site, graph in federation.items()}, Axis.RELATION)
+    return entities, where_e, relations, where_r
 
 
 def _union(names: Mapping[str, Names], axis: Axis) -> tuple[Names, dict[str, Ids]]:

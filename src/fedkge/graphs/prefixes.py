@@ -34,6 +34,17 @@ def expanded(name: str, prefixes: Mapping[str, str]) -> str:
     return name if namespace is None else namespace + local
 
 
+def shortened(name: str, prefixes: Mapping[str, str]) -> str:
+    """The short name of an IRI, by the longest namespace that fits; any other name stays as it is."""
+    known = USUAL | dict(prefixes)
+    fitting = [prefix for prefix, namespace in known.items() if namespace and name.startswith(namespace)]
+    if not fitting:
+        return name
+    best = max(fitting, key=lambda prefix: len(known[prefix]))
+    short = f"{best}:{name[len(known[best]) :]}"
+    return short if expanded(short, prefixes) == name else name
+
+
 def full_names(federation: Federation, axis: Axis, names: Iterable[str]) -> list[str]:
     """The names as the sites have them: a short name is written out."""
     known = [graph.names(axis) for graph in federation.values()]

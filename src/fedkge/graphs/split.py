@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,10 +34,11 @@ def split(
     left in train is the last of some entity or relation, and a warning says so.
     A held-out triple loses its confidential mark, which only means something in train; a warning counts
     the marks lost. With `keep_confidential` all marked triples stay in train, and the others are divided as
-    if there were no marked ones: nothing about valid and test depends on them.
+    if there were no marked ones: nothing about valid and test depends on them. What was held out before and
+    has a relation of which every training triple is marked gets a mark, too.
     """
     ratio = _checked(ratio)
-    whole = merged(graph)
+    whole = _marked_alike(graph) if keep_confidential else merged(graph)
     triples = whole.train
     if not len(triples):
         raise DataError("nothing to split: the graph has no triples")
@@ -70,6 +72,19 @@ def split(
     valid, test = np.sort(out[:n_valid]), np.sort(out[n_valid:])
     marks = None if whole.confidential is None else whole.confidential[stays]
     return regrouped(whole, triples[stays], triples[valid], triples[test], marks)
+
+
+def _marked_alike(graph: Graph) -> Graph:
+    """All triples in train; those of valid and test, which cannot have marks, by their relations.
+
+    Trained on in the open, they would tell what the marks are to hide.
+    """
+    whole, train = merged(graph), graph.train
+    if graph.confidential is None or not graph.confidential.any():
+        return whole
+    marks = ~np.isin(whole.train[:, 1], train[~graph.confidential, 1])
+    marks[: len(train)] = graph.confidential
+    return replace(whole, confidential=marks)
 
 
 def spare(triples: Ids, wanted: int, random: np.random.Generator) -> Ids:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import stat
 import zlib
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path
 
+from fedkge.durable import PRIVATE
 from fedkge.errors import DataError
 
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")  #: characters that steer terminals and break lines
@@ -77,8 +79,11 @@ def opened(path: Path) -> Iterator[BufferedIOBase]:
 
 @contextmanager
 def created(path: Path) -> Iterator[BufferedIOBase]:
-    """A new file to write, packed if it ends in `.gz`; the same content gives the same bytes at any time."""
-    with path.open("xb") as raw:
+    """A new file to write, packed if it ends in `.gz`; the same content gives the same bytes at any time.
+
+    Only its owner can read it: a graph may have confidential triples.
+    """
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "wb") as raw:
         if path.suffix != ".gz":
             yield raw
             return

@@ -58,7 +58,8 @@ def clustering(graph: Graph) -> NDArray[np.float64] | None:
     """
     n = graph.n_entities
     low, high = np.sort(graph.all()[:, (0, 2)], axis=1).T
-    low, high = np.divmod(np.unique((low * n + high)[low != high]), max(1, n))
+    pairs = np.sort((low * n + high)[low != high])
+    low, high = np.divmod(pairs[np.flatnonzero(np.diff(pairs, prepend=-1))], max(1, n))
     degree = np.bincount(np.concatenate((low, high)), minlength=n)
     triangles = _triangles(low, high, degree)
     if triangles is None:

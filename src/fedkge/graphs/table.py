@@ -162,6 +162,14 @@ def _is_mark(field: str) -> bool:
 def _advice(first: list[str]) -> str:
     """What to do about a table of another shape."""
     if len(first) > 1:
-        return "; say which columns to read with data.table, as in { head = 1, relation = 2, tail = 3 }"
+        return (
+            "; say which columns to read with data.table, as in { head = 1, relation = 2, tail = 3 }, or "
+            "with fedkge data convert --head 1 --relation 2 --tail 3"
+        )
     other = next((sign for sign in "\t;|," if first[0].count(sign) >= 2), None)
-    return f"; is {other!r} between the fields? data.table = {{ separator = {other!r} }}" if other else ""
+    if other is None:
+        return ""
+    return (
+        f"; is {other!r} between the fields? data.table = {{ separator = {other!r} }}, or "
+        f"fedkge data convert --separator {other!r}"
+    )

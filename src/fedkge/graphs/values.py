@@ -136,7 +136,8 @@ def _example(part: NamedTriples, chosen: Mask) -> str:
 def _warn(part: NamedTriples, chosen: Mask) -> None:
     warnings.warn(
         f"{part.source}: {int(chosen.sum()):,} tails are numbers or dates, {_example(part, chosen)}, each an "
-        "entity of its own; data.table.numbers = 'bin' groups them, 'skip' leaves them out, 'keep' is silent",
+        "entity of its own; data.table.numbers = 'bin' groups them, 'skip' leaves them out, 'keep' is silent "
+        "(fedkge data convert --numbers)",
         DataWarning,
         stacklevel=4,
     )

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from fedkge.errors import DataError
 from fedkge.graphs.delimited import is_blank
 from fedkge.graphs.graph import Federation, Graph, Ids, Mask, Split
@@ -105,13 +107,17 @@ def _lines(
     form: _Form, entities: list[str], relations: list[str], triples: Ids, marks: Mask | None
 ) -> Iterator[str]:
     ends = [form.end] if marks is None else [f"\t0{form.end}", f"\t1{form.end}"]
+    before = [f"{term}{form.between}" for term in entities]  # strings are made once per term, not per triple
+    within = [f"{term}{form.between}" for term in relations]
     for start in range(0, len(triples), CHUNK):
-        block = triples[start : start + CHUNK].tolist()
-        marked = [0] * len(block) if marks is None else marks[start : start + CHUNK].astype(int).tolist()
-        yield "".join(
-            f"{entities[h]}{form.between}{relations[r]}{form.between}{entities[t]}{ends[m]}"
-            for (h, r, t), m in zip(block, marked, strict=True)
-        )
+        block = triples[start : start + CHUNK]
+        marked = np.zeros(len(block), np.int64) if marks is None else marks[start : start + CHUNK].astype(int)
+        pieces = [""] * (4 * len(block))
+        for place, (terms, ids) in enumerate(
+            zip((before, within, entities, ends), (*block.T, marked), strict=True)
+        ):
+            pieces[place::4] = map(terms.__getitem__, ids.tolist())
+        yield "".join(pieces)
 
 
 @contextmanager

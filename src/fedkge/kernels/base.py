@@ -105,7 +105,7 @@ class Shared:
     @property
     def shape(self) -> tuple[int, int]:
         """Queries, and candidates of each: the shape of their scores, the true one's first."""
-        return len(self.true), 1 + self.negatives.shape[1]
+        return self.true.shape[0], 1 + self.negatives.shape[1]
 
     def ids(self) -> Tensor:
         """The rows that are read [b + c n]: the true ones, then the negatives of each chunk."""

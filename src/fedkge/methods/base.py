@@ -33,7 +33,7 @@ class Method:
     methods need `shares` to `answer` only; what follows is for methods that do more, in groups.
     """
 
-    restart: bool = False  #: begin every round with a new optimizer
+    restart: bool = False  #: starts every round with a new optimizer
     together: ClassVar[bool] = True  #: all sites stop at one round; else each by its own validation
     hubless: ClassVar[bool] = False  #: sites are peers that talk to each other; there is no hub
     averages: ClassVar[bool] = False  #: the hub tells means: of two owners, each learns the other's row

@@ -1,4 +1,4 @@
-"""All graphs pooled, as if they could be shared: what federation may hope for. Not private."""
+"""All graphs pooled, as if they could be shared: what a federation may hope for. Not private."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fedkge.methods.base import METHODS, Kind, Member, Method, Part
 class Collective(Method):
     """One model of the union of all graphs, measured at every site among that site's own entities.
 
-    The papers differ in what they measure "centralized" models by (FedLU's code validates among the entities
-    of all sites); here the question of a site has the candidates and the filter that it has in every method.
+    Papers differ in how they measure "centralized" models (FedLU's code validates among the entities of all
+    sites). Here a site's questions have the same candidates and filter as in every method.
     """
 
-    restart: bool = False  #: a new optimizer every round, as federated methods have it
+    restart: bool = False  #: starts every round with a new optimizer, as federated methods do
 
     @property
     def kind(self) -> Kind:

@@ -6,6 +6,7 @@ that comes is trusted.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -25,7 +26,7 @@ from fedkge.randomness import generator
 
 def converse(end: End, calls: bool) -> Hops[Heard]:
     """One end of a conversation; what it has heard, which counts when the other has heard everything too."""
-    mine = {"nonce": end.nonce, "widths": _told(end), "agreed": end.method.agreed}
+    mine = {"nonce": end.nonce, "widths": _told(end), "agreed": end.method.agreed, "gives": end.gives}
     theirs = yield from _swap(Parcel(note={**mine, "known": end.aligned is not None}), calls)
     widths, nonce = _hello(theirs, end)
     heard = Heard("|".join((end.nonce, nonce) if calls else (nonce, end.nonce)))
@@ -40,11 +41,15 @@ def converse(end: End, calls: bool) -> Hops[Heard]:
     groups = _groups(end, widths, heard.taken)
     if not groups:
         raise DataError("nothing that both have can be translated: the models have no vectors of such rows")
+    if end.gives:
+        end.release()  # before votes, which may spend what is left
     for first in (calls, not calls):
-        if first:
-            yield from host(end, heard, groups, widths)
-        else:
+        if not first and end.gives:
             yield from client(end, heard, groups, widths)
+        elif first and theirs.note["gives"]:
+            yield from host(end, heard, groups, widths)
+        elif first:
+            heard.refused = "the partner sends no rows: its budget is spent"
     return heard
 
 
@@ -68,8 +73,10 @@ def _hello(parcel: Parcel, end: End) -> tuple[dict[Axis, int], str]:
     agreed, widths, nonce = note.get("agreed"), note.get("widths"), note.get("nonce")
     if agreed != end.method.agreed:
         raise DataError(f"agreed: {str(agreed)[:200]}, expected {end.method.agreed}")
-    if not isinstance(nonce, str) or not 8 <= len(nonce) <= 64:
-        raise DataError("nonce: expected a text of 8 to 64 characters")
+    if not isinstance(nonce, str) or not re.fullmatch("[0-9A-Za-z]{8,64}", nonce):
+        raise DataError("nonce: expected 8 to 64 letters and digits")
+    if not isinstance(note.get("gives"), bool):
+        raise DataError("gives: expected true or false")
     if not isinstance(widths, dict) or widths.keys() != _told(end).keys():
         raise DataError(f"widths: {str(widths)[:80]}, expected one for each of {', '.join(_told(end))}")
     if not all(type(width) is int and 0 <= width <= 1 << 16 for width in widths.values()):

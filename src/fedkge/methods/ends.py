@@ -38,7 +38,8 @@ class End:
     nonce: str  #: new in every conversation, so that no noise is drawn twice
     aligned: Aligned | None = None  #: unset: the two find out
     spend: Callable[[int], bool] = lambda votes: True  #: records votes; false: the budget does not allow them
-    release: Callable[[int], None] = lambda rows: None  #: records that rows are sent with noise
+    gives: bool = True  #: whether a budget of rows that are sent with noise allows another conversation
+    release: Callable[[], None] = lambda: None  #: records that rows are sent with noise
     withheld: Mapping[Axis, Collection[int]] = field(default_factory=dict)  #: rows that never leave
 
     def named(self, axis: Axis) -> dict[Id, int]:

@@ -1,4 +1,4 @@
-"""FedE (Chen et al., IJCKG 2021): sites share entity rows, the hub averages them."""
+"""FedE (Chen et al., IJCKG 2021): sites send shared entity rows, the hub averages them."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ AXES = {
 @METHODS.register("fede")
 @dataclass(frozen=True)
 class FedE(Method):
-    """`E_e` = the mean over the sites that own e and answered, each counting once, or another aggregate.
+    """The hub's row of an entity is the mean (or another aggregate) over the owners that answered.
 
-    Measured is the hub's aggregate: each site lays it over a copy of its table, with its own relations.
+    Each owner counts once. A site writes the hub's rows over a copy of its table, keeps its own
+    relations, and measures that copy.
 
-    Deviations from the authors' code. Only rows that at least two sites own travel; the code sends the table
-    of all entities to everyone. Negatives are drawn from the site's own entities, so that a site touches no
-    row that it does not own. Where a fraction of the sites takes part, the code averages over all owners,
-    the others with the row that they were last sent; here the mean is over those that answered, or, with
-    `absent = "last"`, the others count with what they last sent.
+    Deviations from the authors' code. Only rows with at least two owners are sent; the code sends the
+    table of all entities to everyone. Negatives are drawn from the site's own entities, so a site changes
+    only rows that it owns. If a fraction of the sites takes part, the mean is over those that answered,
+    or, with `absent = "last"`, the others count with their last upload. The code averages over all
+    owners, the others with the row that they last received.
     """
 
     averages: ClassVar[bool] = True
-    share: Literal["entities", "relations", "both"] = "entities"  #: whose rows travel
-    restart: bool = True  #: a new optimizer every round, as the authors' code has it; false: moments are kept
-    absent: Literal["out", "last"] = "out"  #: owners that did not answer: left out, or their last rows count
+    share: Literal["entities", "relations", "both"] = "entities"  #: which rows are sent
+    restart: bool = True  #: starts every round with a new optimizer, as the authors' code does
+    absent: Literal["out", "last"] = "out"  #: owners that did not answer: left out, or with their last upload
 
     @property
     def shares(self) -> tuple[Axis, ...]:

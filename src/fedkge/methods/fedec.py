@@ -1,4 +1,4 @@
-"""FedEC (Chen et al., 2022): rows stay near what was received and away from what they last were."""
+"""FedEC (Chen et al., 2022): rows stay near what was received and away from their last values."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ TINY = 1e-24  #: the least square of a row
 class FedEC(FedEP):
     """Adds `mu * mean_e -log(exp(g/t) / (exp(g/t) + exp(l/t)))` to every step's loss.
 
-    g is the cosine of entity e's row with the row that the round began with, l with the row that the last
-    round's training ended with. Per entity, then averaged: FedLU's code takes the mean of the cosines before
-    the exponential, and mu = 0.1 where the paper says 0.3. The authors' text gives no formula for the
-    ensemble that is measured; here it is the mean of the site's own rows and the hub's answer, weighed.
+    g is the cosine of entity e's row with its row at the start of the round, l with its row at the end of the
+    last round's training. The loss is computed per entity, then averaged; FedLU's code averages the cosines
+    before the exponential, and has mu = 0.1 where the paper says 0.3. The authors give no formula for the
+    ensemble; here it is the weighted mean of the site's own rows and the hub's.
     """
 
     mu: float = 0.3  #: weight of the contrast; 0 is FedEP
-    temperature: float = 0.2
-    ensemble: float = 0.0  #: weight of the hub's rows in the rows that are measured; 0: the site's own alone
+    temperature: float = 0.2  #: temperature of the contrast
+    ensemble: float = 0.0  #: weight of the hub's rows in the measured rows; 0: only the site's own rows
 
     def __post_init__(self) -> None:
         if not (self.mu >= 0 and self.temperature > 0 and 0 <= self.ensemble <= 1):

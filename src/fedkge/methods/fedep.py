@@ -1,4 +1,4 @@
-"""FedEP: FedE, measured by what each site has after its own training (FedLU's and FedS's "FedE")."""
+"""FedEP: FedE, measured by each site's own table after its training (FedLU's and FedS's "FedE")."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedkge.methods.fede import FedE
 @METHODS.register("fedep")
 @dataclass(frozen=True)
 class FedEP(FedE):
-    """The same rounds as FedE; validated and kept is the site's own table, before the hub's answer.
+    """The same rounds as FedE. The site's own table is validated and kept, before the hub's answer.
 
     Zhang et al. (FedS, 2024) name it; FedLU's code (Zhu et al., WWW 2023) evaluates all its baselines so.
     """

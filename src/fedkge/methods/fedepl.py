@@ -16,12 +16,12 @@ from fedkge.models import Model
 class FedEPL(FedEP):
     """Trains `ceil(R dim)` dimensions, R the share of FedEP's values that FedS sends in a cycle (Eq. 5).
 
-    With p = 0.4, s = 4 and 256 dimensions these are 135. R is computed with `dim` also for complex models, as
-    in the paper.
+    With p = 0.4, s = 4 and 256 dimensions these are 135. As in the paper, R is computed with `dim` for
+    complex models too.
     """
 
-    p: float = 0.4  #: of the FedS that it is compared with
-    s: int = 4
+    p: float = 0.4  #: `p` of the FedS that it is compared with
+    s: int = 4  #: `s` of the FedS that it is compared with
 
     def __post_init__(self) -> None:
         TopK(self.p, self.s)  # checks them

@@ -1,4 +1,4 @@
-"""FedE-KD (a rival in FedS, 2024): a small model travels, a large one stays, and they teach each other."""
+"""FedE-KD (a baseline in FedS, 2024): a small model is sent, a large one stays, and they teach each other."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class FedKD(FedEP):
     """Loss of a triple: `L + H + (KL(l, h) + KL(h, l)) / (L + H)`, L and H the losses of the two models.
 
     l and h are softmaxes over the scores of the triple and its negatives. Each model has its own tables,
-    relations too; only the small one's shared rows travel. Measured is the large model; the small one is
-    reported beside it (`test_small`). The paper does not say what is differentiated: here neither the teacher
-    nor the denominator is.
+    including relations. Only the small model's shared rows are sent. The large model is measured; the small
+    one is reported as `test_small`. The paper does not say what is differentiated: here the teacher and the
+    denominator are constants.
     """
 
-    small: int | None = None  #: dimensions of the model that travels; unset: 3/4 of the other's, 192 of 256
+    small: int | None = None  #: dimensions of the small model, which is sent; unset: 3/4 of the large one's
 
     def second(self, model: Model) -> Second:
         small = max(1, 3 * model.dim // 4) if self.small is None else self.small

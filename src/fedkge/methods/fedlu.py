@@ -26,33 +26,33 @@ LEAST = 1e-3  #: a gain of the validation MRR that counts late in a run
 @METHODS.register("fedlu")
 @dataclass(frozen=True)
 class FedLU(FedEP):
-    """Loss of a triple: `L_loc + L_glo + mu (KL(P_glo || P_loc) + KL(P_loc || P_glo))` (Eqs. 7 to 11).
+    """Loss of a triple: `L_loc + L_glo + mu / 2 (KL(P_glo || P_loc) + KL(P_loc || P_glo))` (Eqs. 7 to 11).
 
-    P is the softmax over the scores of the triple and its negatives, a teacher is taken as constant, so
-    the first divergence moves the local rows alone and the second the global ones. Both tables score with one
-    relation table, which learns by the scores of both; in the paper and its code by the local ones alone,
-    which the global rows then follow badly (docs/methods.md has figures). The hub averages the shared rows of
-    the global tables, as FedE does, and never touches the local entities.
+    P is the softmax over the scores of the triple and its negatives. A teacher is taken as constant, so the
+    first divergence moves only local rows and the second only global ones. Both tables score with one
+    relation table, which learns from the scores of both. In the paper and its code it learns from the local
+    scores only, and the global rows fall behind (docs/results-methods.md). The hub averages the shared rows
+    of the global tables, as FedE does, and never touches the local ones.
 
-    Measured and validated is the local table; reported beside it are the global one as it is after the site's
-    own training (`test_global`, the paper's "global") and with the hub's answer laid over it (`test_hub`,
-    which the paper does not report). Local and global tables are each kept at the round where those of all
-    sites together validate best. A run goes on while local or global improve.
+    The local table is validated and measured. Two more tables are reported: the global one after the site's
+    own training (`test_global`, the paper's "global"), and the same with the hub's answer written over it
+    (`test_hub`, not in the paper). Local and global tables are each kept at the round in which they validate
+    best over all sites. A run goes on while local or global improve.
 
-    Deviations from the authors' code. Both tables take their step from the scores before either; the code
-    lets the global one, and the relations that it scores with, follow the local step. A triple's
-    subsampling weight holds for its divergence too, as Eq. 11 sums them; the code weighs the loss alone.
-    Entities of one site alone do not travel. The code keeps each site's tables at that site's own best round.
-    Eq. 7 lacks the 1/2 that L has here and in the code: mu = 1 is what it says with the paper's mu of 2.
+    Deviations from the authors' code. Both tables compute their step from the scores before the step; the
+    code steps the local table and the relations first. A triple's subsampling weight applies to its
+    divergence too, as Eq. 11 sums them; the code weighs only the loss. Rows that only one site has stay
+    there. The code keeps each site's tables at that site's own best round. L has a 1/2 that
+    Eq. 7 lacks, so the loss is half of Eq. 11 and mu is the paper's. The code halves L only.
     """
 
-    mu: float = 2.0  #: weight of the distillation
-    temperature: float = 1.0  #: that scores are divided by in P
-    when: Literal["always", "plateau"] = "always"  #: plateau: each way from the first stall on, as the code
-    wait: int = 20  #: with plateau: a gain of at most 0.001 from this round on sets the global table learning
-    relations: Literal["both", "local"] = "both"  #: by whose scores the relation table learns
-    restart: bool = False  #: a new optimizer for the local table and the relations every round
-    restart_global: bool = True  #: and for the global table
+    mu: float = 2.0  #: weight of the distillation, as in Eqs. 7 and 11; 0: none
+    temperature: float = 1.0  #: divides the scores before the softmax
+    when: Literal["always", "plateau"] = "always"  #: plateau: after the first stall, as in the authors' code
+    wait: int = 20  #: with plateau: from this round on, a gain of at most 0.001 counts as none
+    relations: Literal["both", "local"] = "both"  #: which scores train the relation table
+    restart: bool = False  #: starts every round with a new optimizer for the local table and the relations
+    restart_global: bool = True  #: starts every round with a new optimizer for the global table
     measure_hub: bool = True  #: the hub sends its rows at every validation, so that they can be measured
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class FedLU(FedEP):
             raise ConfigError(f"wait: expected at least 0, got {self.wait}")
 
     def second(self, model: Model) -> Second:
-        taught = self.mu / (1 + self.mu)  # of a local row's loss, what comes from the global one
+        taught = self.mu / (2 + self.mu)  # of a local row's loss, what comes from the global one
         return Second(model, relations=False, restart=self.restart_global, taught=taught)
 
     def dials(self) -> Dials | None:
@@ -84,7 +84,7 @@ class FedLU(FedEP):
                 taught * dials[way][batch.site]
                 for taught, way in zip((to_local, to_global), Plateau.names, strict=True)
             )
-        return trainer.losses(own) + trainer.losses(common) + self.mu * (to_local + to_global)
+        return trainer.losses(own) + trainer.losses(common) + self.mu / 2 * (to_local + to_global)
 
     @property
     def measures_answer(self) -> bool:

@@ -1,4 +1,4 @@
-"""FedProx (Li et al., MLSys 2020) for embeddings: FedEP that stays near what it received."""
+"""FedProx (Li et al., MLSys 2020) for embeddings: FedEP that stays near the rows that it received."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ TINY = 1e-12  #: keeps the norm's slope finite where nothing has moved yet
 class FedProx(FedEP):
     """Adds `mu / 2 ||E - E_t||^2` to every step's loss: Frobenius, over the site's whole table.
 
-    E_t is the table that the round began with. Tables that are not shared are not held. Li et al. square the
-    norm, and so does FedLU's code; FedLU's paper (footnote 3) does not: `squared = false`. Both of these have
-    mu = 0.1. A batch's loss is a mean and the norm a sum over all rows, so that either form all but stops
-    training with it: see docs/methods.md for what was measured, and for why 0.001 is the default here.
+    E_t is the table at the start of the round. Tables that are not shared are left free. Li et al. square
+    the norm, and so does FedLU's code; FedLU's paper (footnote 3) does not: `squared = false`. Both have
+    mu = 0.1. A batch's loss is a mean and the norm is a sum over all rows, so with mu = 0.1 either form
+    nearly stops training. docs/results-methods.md has measurements, and why 0.001 is the default.
     """
 
-    mu: float = 0.001  #: strength of the pull; 0 is FedEP
+    mu: float = 0.001  #: strength of the pull towards the rows at the start of the round; 0 is FedEP
     squared: bool = True  #: false: the norm itself, as FedLU's paper writes it
 
     def __post_init__(self) -> None:

@@ -12,10 +12,10 @@ from fedkge.methods.fede import FedE
 @METHODS.register("fedr")
 @dataclass(frozen=True)
 class FedR(FedE):
-    """Relations are few and say less: small messages, and no entity row to look at.
+    """Messages are small, and no entity row leaves its site.
 
-    Needs relations that several sites use. Where sites have none in common (the R and C partitions of
-    FB15k-237) nothing travels, and FedR is `single` with a new optimizer every round.
+    Needs relations that several sites use. If sites share none (the R and C partitions of FB15k-237), nothing
+    is sent, and FedR is `single` with a new optimizer every round.
     """
 
-    share: Literal["entities", "relations", "both"] = "relations"  #: whose rows travel
+    share: Literal["entities", "relations", "both"] = "relations"  #: which rows are sent

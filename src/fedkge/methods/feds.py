@@ -1,4 +1,4 @@
-"""FedS (Zhang et al., 2024): FedEP that exchanges the rows that matter most."""
+"""FedS (Zhang et al., 2024): FedEP that sends only the rows that changed most."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fedkge.methods.fedep import FedEP
 class FedS(FedEP):
     """`fedep` with `select = { name = "topk", p = 0.4, s = 4 }`: a name for the paper's setting.
 
-    Each site sends the share p of its shared rows that changed most, and is told as many of those that most
-    others sent, which it averages with its own (Eq. 4); after s such rounds comes one in which all rows
-    travel. The paper's FedS/syn, which never has those, is `fedep` with `topk` and s unset.
+    Each site sends the share p of its shared rows that changed most. It receives as many rows, those that
+    most other sites sent, and averages them with its own (Eq. 4). After s such rounds all rows are sent
+    in one round. The paper's FedS/syn, without full rounds, is `fedep` with `topk` and s unset.
     """
 
-    p: float = 0.4  #: share of the rows that is sent; 1 is FedEP
-    s: int = 4  #: rounds between two in which all rows travel; 0 is FedEP
-    first: int | None = None  #: the first of those; unset: round s
+    p: float = 0.4  #: share of the shared rows that is sent; 1 is FedEP
+    s: int = 4  #: sparse rounds between two full ones; 0 is FedEP
+    first: int | None = None  #: the first full round; unset: round s
 
     def __post_init__(self) -> None:
         TopK(self.p, self.s, self.first)  # checks them

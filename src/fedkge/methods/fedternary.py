@@ -1,4 +1,4 @@
-"""FedTernary: FedEP that sends changes of three values, with what that loses carried over."""
+"""FedTernary: FedEP that sends changes with three values, and sends rounding errors later."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fedkge.methods.fedep import FedEP
 class FedTernary(FedEP):
     """`fedep` with `codec = { name = "ternary", delta = true }`: a name for this project's own exchange.
 
-    Every shared row travels in every round, both ways, as its change against the last row that both ends
-    hold: a scale, and -1, 0 or 1 for each number, five to a byte. What a site's code loses is added to the
-    row's next change (Seide et al., 2014); what the hub's loses is part of its next change by itself. A row
-    of 256 numbers takes 56 bytes instead of 1024. docs/adr/0010 says what it was chosen from. The codec goes
-    with every other method, and with `topk`, too.
+    Every shared row is sent in every round, in both directions, as its change against the last row that
+    both ends hold: a scale, and -1, 0 or 1 for each number, five to a byte. A site adds the rounding
+    error to the row's next change (Seide et al., 2014); the hub's error is part of its next change
+    anyway. A row of 256 numbers takes 56 bytes instead of 1024. docs/adr/0010 has the alternatives. The
+    codec also works with every other method, and with `topk`.
     """
 
     def coding(self, given: Codec) -> Codec:

@@ -33,6 +33,7 @@ class Handshake:
         self.working = True  # training; a peer begins with that
         self.asleep = False
         self.content = False  # self-training brings nothing any more
+        self.unheard = False  # its last call was not answered: whoever does not answer must not hold it up
         self.number = 0  # of the last call
         self.shy: set[str] = set()  # partners that were busy: they call back, or are tried after a while
         self.calling: Talk | None = None
@@ -89,6 +90,9 @@ class Handshake:
         """If it is ready: call the first of the queue, or fall asleep."""
         if self.state is not State.READY or self.calling is not None or self.left:
             return []
+        if self.unheard and not self.content:
+            self.unheard = False
+            return []  # training comes first
         if not self.ready:
             self.asleep = True
             return []
@@ -137,7 +141,8 @@ class Handshake:
         if self.calling is not None:
             lines.append(Line(self.calling.partner, "bye", self.calling.id))
             self._end(self.calling, False)
-            self.calling = None
+            self.news.postpone(self.calling.partner)
+            self.calling, self.unheard = None, True
         elif self.talk is not None and self.talk.whole and self.talk.mine:
             self.doubts[self.talk.partner] = self.talk
             self.talk = None
@@ -184,7 +189,7 @@ class Handshake:
             "bye": self._bye,
             "prepared": self._prepared,
             "commit": self._committed,
-            "ask": self._asked,
+            "ask": self._prepared,
         }[kind](q, talk)
 
     def _status(self, q: str, note: Mapping[str, Any]) -> tuple[list[Line], list[Effect]]:
@@ -269,20 +274,18 @@ class Handshake:
         return self._refused(q, id)
 
     def _prepared(self, q: str, id: str) -> tuple[list[Line], list[Effect]]:
+        """The caller is complete, or in doubt: it counts if it counts here; if not, it never will."""
         talk = self.talk
-        if talk is not None and (talk.id, talk.partner, talk.mine) == (id, q, False) and talk.whole:
+        if self.counted.get(q) == id:
+            return [Line(q, "commit", id)], []
+        if talk is not None and (talk.id, talk.partner, talk.mine) == (id, q, False):
+            if not talk.whole:
+                return self.hang_up()
             self.talk = None
             self._end(talk, True)
             return [Line(q, "commit", id)], [Effect("commit", id, q)]
-        return self._asked(q, id)
-
-    def _asked(self, q: str, id: str) -> tuple[list[Line], list[Effect]]:
-        """The caller is in doubt: it counted if it counted here; if not, it never will."""
-        if self.counted.get(q) == id:
-            return [Line(q, "commit", id)], []
-        if self.talk is not None and self.talk.id == id:
-            return self._prepared(q, id) if self.talk.whole else self.hang_up()
-        self._end(Talk(id, q, mine=False), False)
+        if id.split("/")[0] == q:
+            self._end(Talk(id, q, mine=False), False)
         return [Line(q, "bye", id)], []
 
     def _committed(self, q: str, id: str) -> tuple[list[Line], list[Effect]]:

@@ -100,7 +100,8 @@ def lent(
 ) -> Loan:
     """What a client lends: for each aligned entity at most `virtual` of its edges, at random.
 
-    Confidential triples are not lent, nor is a triple of an entity that is `withheld`.
+    An edge between two aligned entities counts for one of them. Confidential triples are not lent, nor is a
+    triple of an entity that is `withheld`.
     """
     train = graph.train if graph.confidential is None else graph.train[~graph.confidential]
     if withheld:

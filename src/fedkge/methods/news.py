@@ -51,6 +51,10 @@ class News:
         if q not in self.queue:
             self.queue.append(q)
 
+    def postpone(self, q: str) -> None:
+        """Others come first."""
+        self.queue.sort(key=lambda other: other == q)
+
     def meet(self, q: str, version: int) -> None:
         """A version of a partner was met, or is passed over."""
         self.met[q] = max(self.met.get(q, 0), version)

@@ -1,4 +1,4 @@
-"""PFedEG (Zhang et al., 2024): the hub weighs rows by how alike two sites are, for each site anew."""
+"""PFedEG (Zhang et al., 2024): the hub weighs rows for each site by how similar other sites are."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ BLOCK = 1 << 11  #: rows compared at a time: few enough for a CPU's cache
 @METHODS.register("pfedeg")
 @dataclass(frozen=True)
 class PFedEG(Method):
-    """Each site starts at, and stays near, knowledge of its own: `K = p mean_W + (1 - p) E`.
+    """Each site starts at, and stays near, its own knowledge: `K = p mean_W + (1 - p) E`.
 
-    At the hub, Eqs. 4-9: `mean_W` of entity e for site i is `sum_j W_ij E_j / sum_j W_ij` over the owners j
-    of e, i among them. W is the affinity, each row scaled to sum 1:
+    At the hub, Eqs. 4-9: `mean_W` of entity e for site i is `sum_j W_ij E_j / sum_j W_ij` over the owners
+    j of e, i among them. W is the affinity, each row scaled to sum 1:
 
     - `cosine`, the paper's PFedEG+: `sum_e exp(cos(E_i, E_j))` over what i and j have in common, `1/e` for
-      i itself. As printed it is a sum, so that what sites have in common counts for more than how alike
-      they are, and a site itself for next to nothing; `cosine-mean` is the mean, which is at least `1/e`.
-    - `jaccard`, PFedEG*: entities in common over entities of either; for i itself the least of its row.
+      i itself. As printed it is a sum, so the number of common entities counts more than similarity, and a
+      site itself counts almost nothing. `cosine-mean` is the mean, which is at least `1/e`.
+    - `jaccard`, PFedEG*: entities in common over entities of either; for i itself the smallest of its row.
       The hub knows how many entities each site has announced.
     - `uniform`: everyone counts the same, as in FedE.
 
-    At the site, Eqs. 2, 3 and 10: rows begin the round at K, and `beta ||E - K||` (Frobenius, over the whole
-    table, not squared) is added to every step's loss, which is a mean over the batch. Measured are the site's
-    own rows after training.
+    At the site, Eqs. 2, 3 and 10: rows start the round at K, and `beta ||E - K||` (Frobenius, over the
+    whole table, not squared) is added to every step's loss, which is a mean over the batch. The site's
+    own rows after training are measured.
 
-    Deviations. The paper's hub mixes by p; here the site does, so that its own part is neither coded nor
-    old. Where a fraction of the sites takes part (F), the others count with what they last sent; the paper's
-    hub has everyone's first rows too, here who has not sent any is not heard, and with `cosine` hears nobody.
-    Entities that nobody else has stay at their site: K is its own row there, as in the paper. Rows of complex
-    models are compared as the real vectors that they are stored as. Where a selection sends some rows only, a
-    site is told of those that others sent this round, and keeps its own for the rest.
+    Deviations. The paper's hub mixes by p; here the site does, so its own part is neither coded nor old.
+    If a fraction of the sites takes part (F), the others count with their last upload. The paper's hub
+    also has everyone's first rows; here a site counts once it has sent rows, and with `cosine` receives
+    nothing before. Rows that only one site has stay there: K is its own row, as in the paper. Rows of
+    complex models are compared as the real vectors that they are stored as. If a selection sends only
+    some rows, a site receives those that others sent this round, and keeps its own for the rest.
     """
 
     averages: ClassVar[bool] = True
-    affinity: Literal["cosine", "cosine-mean", "jaccard", "uniform"] = "cosine"  #: whom a site hears how much
-    p: float = 0.7  #: weight of what the hub says in a site's knowledge; 0: the site's own rows
+    affinity: Literal["cosine", "cosine-mean", "jaccard", "uniform"] = "cosine"  #: how sites are weighed
+    p: float = 0.7  #: weight of the hub's mean in a site's knowledge; 0: only the site's own rows
     beta: float = 0.003  #: strength of the pull towards the knowledge; 0: none, the paper's _Init
-    initialise: bool = True  #: rounds begin at the knowledge; false: at the site's own rows, the paper's _Reg
-    restart: bool = True  #: a new optimizer every round, as FedE has it; the paper does not say
+    initialise: bool = True  #: rounds start at the knowledge; false: at the site's own rows, the paper's _Reg
+    restart: bool = True  #: starts every round with a new optimizer, as FedE does; the paper does not say
 
     def __post_init__(self) -> None:
         if not 0 <= self.p <= 1:

@@ -1,4 +1,4 @@
-"""Every site for itself: what federation has to beat."""
+"""Every site trains alone: the baseline that a federation has to beat."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedkge.methods.base import METHODS, Method
 @METHODS.register("single")
 @dataclass(frozen=True)
 class Single(Method):
-    """Nothing is exchanged; each site trains until its own validation says stop."""
+    """Nothing is exchanged. Each site trains until its own validation stops it."""
 
     together: ClassVar[bool] = False
-    restart: bool = False  #: a new optimizer every round, as federated methods have it
+    restart: bool = False  #: starts every round with a new optimizer, as federated methods do

@@ -1,4 +1,4 @@
-"""FedE-SVD+ (a rival in FedS, 2024): low-rank changes travel, and the last epoch trains them as factors."""
+"""FedE-SVD+ (a baseline in FedS, 2024): low-rank changes are sent; the last epoch trains them as factors."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from fedkge.training import Factoring
 @METHODS.register("svdplus")
 @dataclass(frozen=True)
 class SvdPlus(FedEP):
-    """`fedep` with `codec = { name = "svd" }`, whose last epoch of a round trains `U, s, V` of each change.
+    """`fedep` with `codec = { name = "svd" }`, and the last epoch of a round trains `U, s, V` of changes.
 
-    The change of a shared row since the round began, folded into `columns`, is taken apart before the last
-    epoch, which steps the factors and adds `alpha / n^2 (||U^T U - I||^2 + ||V V^T - I||^2)` to the loss for
-    every row, n = `columns` (Eq. 7). Then `rank` of the factors travel, as with `svd`. The paper does not say
-    whether Eq. 7 is summed over rows or averaged: summed. Rows that nobody else has are trained as ever.
+    Before the last epoch, the change of a shared row since the start of the round is folded into
+    `columns` and factored. The last epoch steps the factors and adds `alpha / n^2 (||U^T U - I||^2 + ||V
+    V^T - I||^2)` to the loss for every row, n = `columns` (Eq. 7). Then `rank` of the factors are sent,
+    as with `svd`. The paper does not say whether Eq. 7 is summed or averaged over rows: here it is
+    summed. Rows that only one site has are trained as usual.
     """
 
-    rank: int = 5  #: singular values that are kept
-    columns: int = 8
-    alpha: float = 0.05  #: how much factors are held orthogonal
+    rank: int = 5  #: singular values that are sent
+    columns: int = 8  #: columns of the matrix that a row's change is folded into
+    alpha: float = 0.05  #: weight of the orthogonality of the factors
 
     def __post_init__(self) -> None:
         Svd(self.rank, self.columns)  # checks them

@@ -48,7 +48,7 @@ def host(
         parcel = yield None
         lengths = [len(heard.taken[axis]) for axis in axes]
         rows = _rows(
-            parcel, "rows", sum(lengths), width[axes[0]] if method.translate != "procrustes" else None
+            parcel, "rows", sum(lengths), (widths if method.translate == "procrustes" else width)[axes[0]]
         )
         turn = procrustes(rows, own) if method.translate == "procrustes" else None
         made = rows if turn is None else rows @ turn.T
@@ -154,7 +154,7 @@ def _learn(end: End, client: ClientHalf, own: Tensor, random: np.random.Generato
     if first.note.get("go") is not True:
         return False
     best = client.w.clone()
-    for _ in range(1 << 20):
+    for _ in range(end.method.passes):
         order = torch.from_numpy(random.permutation(len(own)))
         note: Mapping[str, Any] = {}
         for start, stop in _batches(len(own), end.method.batch):
@@ -174,7 +174,7 @@ def _learn(end: End, client: ClientHalf, own: Tensor, random: np.random.Generato
         if note.get("more") is not True:
             client.w = best
             return True
-    raise DataError("a host that never ends PPAT")
+    raise DataError(f"a host that asks for more than {end.method.passes} passes")
 
 
 class _Blur:
@@ -192,8 +192,6 @@ class _Blur:
             every = vectors(tables, axis, torch.arange(len(tables.table(axis))))
             every *= (method.clip / every.norm(dim=1, keepdim=True).clamp_min(1e-30)).clamp_max(1)
             if method.noise:
-                if not self.tables:
-                    self.end.release(len(every))
                 random = self.end.keys.noise.noise(0, "rows", axis, self.session)
                 every += torch.from_numpy(
                     random.normal(0.0, 2 * method.clip * method.noise, tuple(every.shape))
@@ -202,13 +200,13 @@ class _Blur:
         return self.tables[axis][rows]
 
 
-def _rows(parcel: Parcel, name: str, count: int, width: int | None) -> Tensor:
+def _rows(parcel: Parcel, name: str, count: int, width: int) -> Tensor:
     """Rows that came; of another shape, not finite or too large they are a `DataError`."""
     found = parcel.body.get(name)
     if found is None or found.dtype != torch.float32 or found.ndim != 2 or len(found) != count:
         shape = None if found is None else (str(found.dtype), list(found.shape))
         raise DataError(f"{name}: {shape}, expected {count} rows of float32")
-    if width is not None and found.shape[1] != width:
+    if found.shape[1] != width:
         raise DataError(f"{name}: rows of {found.shape[1]} numbers, expected {width}")
     if not bool((found.abs() <= LONGEST).all()):
         raise DataError(f"{name}: expected finite numbers within {LONGEST:g}")

@@ -27,6 +27,7 @@ from fedkge.training.levels import Values, above, levels, ranked
 Above: TypeAlias = Mapping[Side, Mask]  #: which triples rank better than their level
 BySite: TypeAlias = Mapping[str, Sequence[Mapping[Side, Values]]]  #: ranks, or levels, by site and table
 FEW = 0.01  #: part of a site's questions that may stay above the level
+SMALL = 0.002  #: part of the triples of the sites that forget; a request for less is followed by fewer rounds
 EVERY = 2  #: epochs between two looks at who has reached the level
 
 
@@ -35,11 +36,13 @@ class Unlearn:
     """How triples are unlearned."""
 
     mode: Literal["target", "paper", "exact"] = "target"  #: paper: in full; exact: trained again without them
-    epochs: int | None = None  #: of interference; unset: 10 in mode paper, at most 20 in mode target; 0: none
+    epochs: int | None = None  #: epochs of interference; unset: 10 (paper), at most 20 (target); 0: none
     decay: int | None = (
         None  #: epochs of decay; unset: 10 in mode paper; in mode target the rounds that follow are it
     )
-    rounds: int | None = None  #: that follow, with all sites; unset: 2 in mode paper, 4 in mode target
+    rounds: int | None = (
+        None  #: that follow, with all sites; unset: 2 in mode paper; in mode target 4, or 2 for few triples
+    )
     training: int | None = None  #: epochs of training in each of these rounds; unset: the run's
     passed: float | None = (
         None  #: part of what a site moves that others' tables which never travel follow; unset: the method's
@@ -62,6 +65,12 @@ class Unlearn:
         """Triples of a step: in mode target who has reached the level is looked up after every pass."""
         given = self.confusion.batch_size
         return given if given is not None else 16 if self.mode == "paper" else 256
+
+    def sized(self, share: float) -> Unlearn:
+        """For a request for this part of the triples of the sites that forget."""
+        if self.mode != "target" or self.rounds is not None or share > SMALL:
+            return self
+        return replace(self, rounds=2)
 
     def count(self, name: Literal["epochs", "decay", "rounds"]) -> int:
         """An option that has another default in each mode."""

@@ -22,7 +22,7 @@ class TransE(Distance):
     """
 
     norm: Literal[1, 2] = 1
-    classic: bool = False  #: initialise and constrain as Bordes et al. did
+    classic: bool = False  #: initialises and constrains as Bordes et al. (2013)
 
     @property
     def similarity(self) -> Similarity:

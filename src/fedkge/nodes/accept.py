@@ -18,17 +18,17 @@ from fedkge.nodes.terms import Terms
 class Accept:
     """A site's policy. What is unset has no limit."""
 
-    methods: tuple[str, ...] | None = None  #: names of methods
-    models: tuple[str, ...] | None = None  #: names of models
-    entity_width: int | None = None  #: numbers of an entity row that travels; 0: none may travel
-    relation_width: int | None = None  #: numbers of a relation row that travels; 0: none may travel
-    share: float = 1.0  #: of the site's entities may be shared with others, at most
-    rounds: int | None = None  #: of a run
-    epochs: int | None = None  #: of a round
-    privacy: tuple[str, ...] | None = None  #: modes of privacy, as in ["strict", "u-only"]
+    methods: tuple[str, ...] | None = None  #: names of methods that the site accepts
+    models: tuple[str, ...] | None = None  #: names of models that the site accepts
+    entity_width: int | None = None  #: largest width of entity rows that are sent; 0: none may be sent
+    relation_width: int | None = None  #: largest width of relation rows that are sent; 0: none may be sent
+    share: float = 1.0  #: largest share of the site's entities that may be shared with others
+    rounds: int | None = None  #: largest number of rounds of a run
+    epochs: int | None = None  #: largest number of epochs of a round
+    privacy: tuple[str, ...] | None = None  #: accepted modes of privacy, as in ["strict", "u-only"]
     epsilon: float | None = None  #: the run must have a budget of at most this, with a proven guarantee
-    delta: float | None = None  #: of that budget
-    units: tuple[str, ...] | None = None  #: that the budget protects: triple, entity (all about a person)
+    delta: float | None = None  #: largest δ of that budget
+    units: tuple[str, ...] | None = None  #: what the budget must protect: triple, or entity (a person)
     pseudonyms: bool = False  #: true: rows are announced under pseudonyms only, never under names
 
     def __post_init__(self) -> None:

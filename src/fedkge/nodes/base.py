@@ -18,7 +18,7 @@ from fedkge.exchange.rows import PROTOCOL, Message
 from fedkge.exchange.wire import decode
 from fedkge.nodes.clock import Clock
 from fedkge.nodes.journal import dated
-from fedkge.nodes.notes import Declined, Refusal
+from fedkge.nodes.notes import Declined, Refusal, fit_to_show
 from fedkge.nodes.store import Store
 from fedkge.nodes.terms import Terms
 
@@ -63,8 +63,12 @@ class Node(ABC):
     def open(self) -> list[Message]:
         """What is said first, and again after a restart."""
         if self.store is not None and not self.store.rounds():
-            self.store.write_config(self.terms.terms())
+            self.store.write_config(self.config())
         return []
+
+    def config(self) -> Mapping[str, Any]:
+        """What the folder says that the node is."""
+        return self.terms.terms()
 
     @abstractmethod
     def partners(self) -> Collection[str]:
@@ -127,7 +131,7 @@ class Node(ABC):
         who = message.sender if message.sender in self.partners() else ""
         self._refusals[who] += 1
         if self._refusals[who] <= REFUSALS:
-            sender, kind = message.sender[:80], message.kind[:80]
+            sender, kind = fit_to_show(message.sender[:80]), fit_to_show(message.kind[:80])
             self.note({"event": event, "site": sender, "kind": kind, "round": message.round, "why": why})
 
     def note(self, event: Event) -> None:

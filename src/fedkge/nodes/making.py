@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 
-from fedkge.errors import ConfigError
+from fedkge.errors import ConfigError, DataWarning
 from fedkge.methods import Member
 from fedkge.methods.ends import Keys
 from fedkge.methods.fkge import FKGE
@@ -15,7 +16,7 @@ from fedkge.nodes.base import Setting
 from fedkge.nodes.identity import Identity
 from fedkge.nodes.peer import PeerNode
 from fedkge.nodes.stack import Stack
-from fedkge.nodes.terms import Terms
+from fedkge.nodes.terms import Participation, Terms
 from fedkge.randomness import key
 
 
@@ -30,6 +31,15 @@ def check_terms(terms: Terms) -> FKGE:
         )
     if getattr(terms, "start", None) is not None:
         raise ConfigError("start: peers begin with tables of their own; expected start unset")
+    if getattr(terms, "accept", None):
+        raise ConfigError("accept: limits what a hub may ask a site for; peers have none; expected it unset")
+    if terms.participation != Participation():
+        raise ConfigError("participation: says who answers a hub; peers have none; expected it unset")
+    if terms.evaluate.rule != "patience":
+        raise ConfigError(f"evaluate.rule: {terms.evaluate.rule!r}, expected 'patience' with fkge")
+    if terms.method.first >= terms.rounds:
+        said = f"method.first: {terms.method.first} of {terms.rounds} rounds are alone: nobody will meet"
+        warnings.warn(said, DataWarning, stacklevel=2)
     return terms.method
 
 
@@ -48,7 +58,11 @@ def peer_node(
     """A peer with a model, and unless told otherwise first rows, of its own."""
     method = check_terms(terms)
     seed = key(terms.seed, name, "apart") % (1 << 62) if method.apart else terms.seed
-    own = replace(terms, model=method.model_of(name, terms.model), seed=seed)
+    if unknown := method.own_models.keys() - set(others):
+        raise ConfigError(
+            f"method.models: {sorted(unknown)[0]!r} is no site; expected some of {', '.join(sorted(others))}"
+        )
+    own = replace(terms, model=method.own_models.get(name, terms.model), seed=seed)
     stack = Stack(own, {name: member}, {name: identity.ids}, device, captured)
     told = nonce or (lambda talk: f"{keys.own.key(0, 'nonce', name, talk):016x}")
     return PeerNode(name, own, stack.learner(name), identity, others, keys, told, setting)

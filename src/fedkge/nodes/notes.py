@@ -42,7 +42,7 @@ def reading() -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        raise Refusal(str(error)[:LONGEST_WHY]) from None  # it may quote what was sent
+        raise Refusal(fit_to_show(str(error))) from None  # it may quote what was sent
     except (
         ValueError,
         TypeError,
@@ -52,7 +52,7 @@ def reading() -> Iterator[None]:
         RuntimeError,
         ArithmeticError,
     ) as error:
-        raise Refusal(f"cannot be read: {type(error).__name__}: {str(error)[:200]}") from None
+        raise Refusal(f"cannot be read: {type(error).__name__}: {fit_to_show(str(error)[:200])}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,12 @@ def refusal(message: Message) -> str:
     why = _only(message.note, "why").get("why")
     if not isinstance(why, str) or not why or message.body:
         raise DataError(f"refuses for {brief(why)}, expected a reason in words, and no rows")
-    return "".join(c if c.isprintable() else "?" for c in why[:LONGEST_WHY])
+    return fit_to_show(why)
+
+
+def fit_to_show(text: str) -> str:
+    """Words of somebody else, for journals and screens: not too long, and without control characters."""
+    return "".join(c if c.isprintable() else "?" for c in text[:LONGEST_WHY])
 
 
 @dataclass(frozen=True, slots=True)

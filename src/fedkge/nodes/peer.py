@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from fedkge.durable import json_text
+from fedkge.errors import DataError
 from fedkge.exchange.hops import Parcel
 from fedkge.exchange.rows import Message, under
 from fedkge.graphs.graph import Axis
@@ -86,6 +87,11 @@ class PeerNode(Node):
         said = self._messages([*self.shakes.status(), *lines])
         self._write()
         return said
+
+    def config(self) -> Mapping[str, Any]:
+        """On a network its folder is all that there is of a run: commands read it as one."""
+        alone = {"peer": self.id, "data": {"name": self.setting.run}} if self.setting.often else {}
+        return {**super().config(), **alone}
 
     @property
     def rests(self) -> bool:
@@ -196,7 +202,8 @@ class PeerNode(Node):
             self.nonce(talk),
             self.aligned.get(partner),
             lambda votes: self.spending.votes(votes, self._at),
-            lambda rows: self.spending.rows(self._at),
+            self.spending.gives,
+            lambda: self.spending.rows(self._at),
             self.identity.withheld,
         )
         calls = talk.split("/")[0] == self.id
@@ -296,6 +303,16 @@ class PeerNode(Node):
             self._saves += 1
             self.save()
 
+    @property
+    def _of(self) -> dict[str, str]:
+        """What a checkpoint belongs to, in digests."""
+        parts = {
+            "other options": json_text(self.terms.terms()),
+            "another graph": self.learner.member.graph.digest(),
+            "other partners": json_text(sorted(self.shakes.news.everyone)),
+        }
+        return {what: blake2b(part.encode(), digest_size=8).hexdigest() for what, part in parts.items()}
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors = {f"own.{name}": tensor for name, tensor in self.own.tensors().items()}
         for partner, rows in self.aligned.items():
@@ -305,6 +322,7 @@ class PeerNode(Node):
             staged[talk] = heard.session
             tensors |= {f"staged.{talk}.{name}": tensor for name, tensor in packed(heard).items()}
         return tensors, {
+            "of": self._of,
             "own": self.own.plain(),
             "shakes": self.shakes.kept(),
             "staged": staged,
@@ -316,6 +334,12 @@ class PeerNode(Node):
         }
 
     def load_state(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
+        for what, digest in self._of.items():
+            if plain.get("of", {}).get(what) != digest:
+                raise DataError(
+                    f"{self.setting.home}: holds a peer with {what}; to go on it needs the same, to begin "
+                    "anew another folder"
+                )
         self.spending.check(plain)
         self.own.load(under("own", tensors), plain["own"])
         self.todo = [(talk, partner) for talk, partner in plain["todo"]]

@@ -20,7 +20,7 @@ def checked_line(message: Message) -> tuple[str, Mapping[str, Any]]:
     """A line of the handshake: its conversation, and its note."""
     note = dict(message.note)
     talk = note.pop("talk", None)
-    if message.body or not isinstance(talk, str) or len(talk) > 200:
+    if message.body or not _is_id(talk):
         raise DataError(f"talk: {brief(talk)}, expected the id of a conversation, and no tensors")
     expected = {
         "status": {"life", "stamp", "version", "idle", "left", "over", "met"},
@@ -41,19 +41,29 @@ def checked_line(message: Message) -> tuple[str, Mapping[str, Any]]:
             raise DataError("idle, left, over: expected true or false")
     elif "/" not in talk:
         raise DataError(f"talk: {brief(talk)}, expected as in 'film/3'")
-    if message.kind == "call" and talk.split("/")[0] != message.sender:
+    elif talk.split("/")[0] not in _callers(message):
         raise DataError(f"talk: {brief(talk)}, expected an id that begins with the caller's name")
     return talk, note
+
+
+def _callers(message: Message) -> tuple[str, ...]:
+    """Who can have called for a conversation in which this is said; nobody speaks in that of two others."""
+    if message.kind in ("call", "prepared", "ask"):
+        return (message.sender,)
+    if message.kind in ("accept", "refuse", "commit"):
+        return (message.recipient,)
+    return message.sender, message.recipient
+
+
+def _is_id(talk: object) -> bool:
+    """Whether it can be said again, in an answer."""
+    return isinstance(talk, str) and len(talk) <= 200 and talk.isprintable()
 
 
 def checked_parcel(message: Message) -> tuple[str, Mapping[str, Any]]:
     """A hop of a conversation: which one, and its note."""
     note = message.note
-    if (
-        note.keys() != {"talk", "note"}
-        or not isinstance(note["talk"], str)
-        or not isinstance(note["note"], dict)
-    ):
+    if note.keys() != {"talk", "note"} or not _is_id(note["talk"]) or not isinstance(note["note"], dict):
         raise DataError(f"a note of {brief(sorted(note))}, expected a conversation and what is said")
     return note["talk"], note["note"]
 

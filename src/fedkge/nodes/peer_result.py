@@ -55,4 +55,4 @@ def save_outcome(own: Backtracking, identity: Identity, found: Outcome, folder: 
     ((site, part),) = own.learner.member.parts.items()
     for view, tables in {"": own.best, BEFORE: found.before}.items():
         save_tables(tables, identity.named.get(site, part.graph), folder / view)
-    write_whole(folder / RANKS, packed_ranks(found.ranks[site]))
+    write_whole(folder / RANKS, packed_ranks(found.ranks[site], part.graph.test))

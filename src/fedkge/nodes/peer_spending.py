@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import blake2b
 
+from fedkge.errors import DataError
 from fedkge.methods.fkge import FKGE
 from fedkge.nodes.base import Setting
 from fedkge.nodes.ledgers import open_ledger
-from fedkge.privacy import Account, Budget, Release, Spending
+from fedkge.privacy import Account, Budget, BudgetSpent, Release, Spending
 from fedkge.privacy.accountants import Rdp
 from fedkge.privacy.pate import votes_release
 from fedkge.privacy.releases import Everything, Gaussian
@@ -36,9 +37,10 @@ class PeerSpending:
     def votes(self, votes: int, round: int) -> bool:
         """Record votes before they are given; false where the budget does not allow them."""
         method, spending = self.method, self.spending
-        if method.scale == 0 or spending is None:
-            return True
-        release = votes_release(method.law, method.scale, votes, sent=not method.noise)
+        if spending is None or (method.scale == 0 and not method.noise):
+            return True  # where rows have noise and votes have none, that has an ε too: it is infinite
+        chosen = method.choose == "csls"
+        release = votes_release(method.law, method.scale, votes, sent=not method.noise, chosen=chosen)
         given = sum(r.count for r in spending.ledger.releases(self.peer) if r.purpose == "votes")
         if method.budget is not None and given + votes > method.budget:
             return False
@@ -47,11 +49,25 @@ class PeerSpending:
         spending.spend(release, round)
         return True
 
+    @property
+    def gives(self) -> bool:
+        """Whether rows may be sent once more."""
+        if self.spending is None or not self.method.noise:
+            return True
+        return self.spending.left(self._rows, 1) == 1
+
     def rows(self, round: int) -> None:
         """Record that all rows are sent with noise: one conversation is one application to each of them."""
-        if self.spending is not None:
-            release = Release(Gaussian(self.method.noise), Everything(), 1, "rows", "row", "replace-one")
-            self.spending.record(release, round)
+        if self.spending is None or not self.method.noise:
+            return
+        try:
+            self.spending.spend(self._rows, round)
+        except BudgetSpent as error:  # by another run of the site, since it was asked
+            raise DataError(str(error)) from None
+
+    @property
+    def _rows(self) -> Release:
+        return Release(Gaussian(self.method.noise), Everything(), 1, "rows", "row", "replace-one")
 
     @property
     def seal(self) -> Mapping[str, str | int]:

@@ -115,8 +115,9 @@ def check_validation(terms: Terms, site: str, graph: Graph) -> None:
             f"evaluate: {len(found):,} of {len(graph.valid):,} validation triples of {site!r} are "
             "confidential, as no training triple in the open has their relations (first: "
             f"{first!r}); choosing a round by them would reveal them past the noise. Divide the data with "
-            "`fedkge data split --keep-confidential`, which leaves them out of valid and test, or have "
-            f"nothing chosen: evaluate.every = {terms.rounds}, as many as there are rounds"
+            "`fedkge data split --keep-confidential`, which leaves them out of valid and test (after `fedkge "
+            "data mark`, if the marks are in the experiment and not in the data), or have nothing chosen: "
+            f"evaluate.every = {terms.rounds}, as many as there are rounds"
         )
 
 

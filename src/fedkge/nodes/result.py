@@ -10,11 +10,10 @@ from typing import Any
 
 import torch
 
-from fedkge.durable import PRIVATE
 from fedkge.errors import DataError
 from fedkge.evaluation import Ranks
 from fedkge.exports.files import save_embeddings
-from fedkge.graphs.graph import Graph, Split
+from fedkge.graphs.graph import Graph, Ids, Split
 from fedkge.methods import Member
 from fedkge.models import Side, Tables
 from fedkge.nodes.ledgers import RESULT
@@ -46,7 +45,7 @@ class Kept:
         for site, part in self.member.parts.items():
             for view, tables in self.tables.items():
                 save_tables(part.of(tables), named.get(site, part.graph), home(site) / view)
-            write_whole(home(site) / RANKS, packed_ranks(self.ranks[site]), sync)
+            write_whole(home(site) / RANKS, packed_ranks(self.ranks[site], part.graph.test), sync)
 
 
 def save_tables(tables: Tables, graph: Graph, folder: Path) -> None:
@@ -54,17 +53,16 @@ def save_tables(tables: Tables, graph: Graph, folder: Path) -> None:
     from safetensors import SafetensorError
 
     try:
-        for path in save_embeddings(tables, graph, folder, "safetensors"):
-            path.chmod(PRIVATE)
+        save_embeddings(tables, graph, folder, "safetensors")
     except (OSError, SafetensorError) as error:
         raise DataError(f"{folder}: cannot be written: {error}; mend it and give --resume") from None
 
 
-def packed_ranks(ranks: Ranks) -> bytes:
-    """The realistic rank of every test triple's head and tail, in the triples' order."""
+def packed_ranks(ranks: Ranks, triples: Ids) -> bytes:
+    """The test triples [n, 3], by the lines of the site's names, and the realistic rank of each's ends."""
     from safetensors.torch import save
 
-    by_side = {}
+    by_side = {"triples": torch.from_numpy(triples).to(torch.int32).contiguous()}
     for side in Side:
         own = ranks.side(side)
         values = torch.empty(len(own))  # float32: halves are exact up to 2^23

@@ -30,9 +30,9 @@ class Evaluate:
 
     every: int = 5  #: rounds between validations
     patience: int = 3  #: validations without a new best before stopping; 0 never stops
-    rule: Literal["patience", "drops"] = "patience"  #: drops: consecutive falls count instead
-    sides: Literal["both", "head", "tail"] = "both"  #: whose questions decide, and are the headline on test
-    keep: Literal["together", "each"] = "together"  #: each: a site keeps the round that is best for itself
+    rule: Literal["patience", "drops"] = "patience"  #: drops: counts consecutive falls instead
+    sides: Literal["both", "head", "tail"] = "both"  #: which questions decide and come first in reports
+    keep: Literal["together", "each"] = "together"  #: each: every site keeps its own best round
 
     def __post_init__(self) -> None:
         if self.every < 1 or self.patience < 0:
@@ -43,12 +43,12 @@ class Evaluate:
 class Participation:
     """Who takes part in a round, and whom it waits for."""
 
-    fraction: float = 1.0  #: of the sites is asked each round, drawn anew
-    quorum: float = 1.0  #: of those asked must answer; the round closes as soon as they have
+    fraction: float = 1.0  #: share of the sites that is asked each round
+    quorum: float = 1.0  #: share of the asked sites that must answer; the round then closes at once
     late: Literal["refuse", "use"] = "refuse"  #: an answer to a closed round; use: it counts in the next one
-    dropout: float = 0.0  #: simulation: each asked site's answer is lost with this probability
+    dropout: float = 0.0  #: simulation: probability that the answer of an asked site is lost
     open: bool = False  #: sites may join, or announce more rows, after the first round has begun
-    most: int = 10_000_000  #: entities, and relations, that a site may announce; more are refused
+    most: int = 10_000_000  #: largest number of entities, and of relations, that a site may announce
 
     def __post_init__(self) -> None:
         for name in ("fraction", "quorum"):
@@ -95,7 +95,7 @@ class Terms:
 
     model: Model
     seed: int = 0
-    rounds: int = 100  #: at most; each is `trainer.epochs` passes over the training triples
+    rounds: int = 100  #: largest number; a round is `trainer.epochs` passes over the training triples
     trainer: Trainer = field(default_factory=Trainer)
     method: Method = field(default_factory=Single)
     select: Selection = field(default_factory=Full)

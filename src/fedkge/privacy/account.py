@@ -30,7 +30,11 @@ MANY = 6  #: different steps from which on RDP counts, as PLD takes a second for
 
 
 class Account:
-    """What a site has ever spent. `limit` is for all of it together, of one unit."""
+    """What a site has ever spent. `limit` is for all of it together, of one unit.
+
+    Units have sums of their own, and neither covers the other: k triples about a person cost up to k times as
+    much as one, and a step by persons can change twice as much for one of their triples.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.key = folder, key_in(folder / KEY)
@@ -125,10 +129,9 @@ class Account:
     def releases(self, unit: str) -> list[Release]:
         return [entry.release for entry in self.ledger.entries if entry.release.unit == unit]
 
-    @property
-    def runs(self) -> list[str]:
-        """The runs that have spent something, in order."""
-        return list(dict.fromkeys(entry.run or "" for entry in self.ledger.entries))
+    def runs(self, unit: str) -> list[str]:
+        """The runs that have spent something by a unit, in order."""
+        return list(dict.fromkeys(e.run or "" for e in self.ledger.entries if e.release.unit == unit))
 
     def _accountant(self, unit: str, *further: Release) -> str:
         """The tightest that is quick enough, and knows all releases of a unit, those that follow too."""
@@ -154,10 +157,10 @@ class Account:
         if limit is None or count < 1 or (left := self.left(step, count)) >= count:
             return
         counted = replace(limit, accountant=ACCOUNTANTS[self._accountant(step.unit, step)]())
-        spent = counted.spent(self.releases(step.unit))
+        spent, runs = counted.spent(self.releases(step.unit)), len(self.runs(step.unit))
         raise ConfigError(
             f"account: site {site!r} has spent epsilon {spent:.4g} of its limit {limit.epsilon:g} at delta "
-            f"{limit.delta:g}, in {len(self.runs)} runs ({self.folder}); this run plans {count:,} steps with "
+            f"{limit.delta:g}, in {runs} runs ({self.folder}); this run plans {count:,} steps with "
             f"{step.mechanism}, and {left:,} are left; take a smaller privacy.epsilon or fewer rounds, or "
             "raise the limit with `fedkge account`"
         )

@@ -30,17 +30,17 @@ class Privacy:
     """
 
     mode: Literal["off", "strict", "paper", "fulldp", "u-only"] = "off"  #: off: no triple is protected
-    unit: Literal["triple", "entity"] = "triple"  #: what is protected; entity: all that is said of one person
+    unit: Literal["triple", "entity"] = "triple"  #: what is protected; entity: all about one person
     epsilon: float | None = None  #: budget; without `noise` it also decides the noise
-    delta: float | None = None  #: at which ε is meant; well below 1 / confidential triples
-    noise: float | None = None  #: noise multiplier; unset: the least that keeps the plan within epsilon
-    clip: float | None = None  #: norm to which a triple's gradient is cut; unset: 1, or the percentile
-    percentile: float | None = None  #: paper: clip at this percentile of private gradient norms; unset: 20
+    delta: float | None = None  #: δ of ε; keep it far below one over the number of confidential triples
+    noise: float | None = None  #: noise multiplier; unset: the smallest that keeps the plan within epsilon
+    clip: float | None = None  #: norm to which a triple's gradient is clipped; unset: 1, or the percentile
+    percentile: float | None = None  #: paper: clips at this percentile of the private norms; unset: 20
     accountant: str | None = None  #: pld, rdp or rdp-paper; unset: pld, by the paper's rules rdp-paper
-    batch_size: int | None = None  #: triples of a step, or persons, in the mean; unset: as the trainer's
-    per_person: int | None = None  #: unit entity: triples of a person that are trained on, at most; unset: 32
-    lr: float | None = None  #: of confidential steps, whose optimizer is their own; unset: the trainer's
-    rules: Literal["strict", "paper"] | None = None  #: of fulldp; unset: strict. Other modes have their own
+    batch_size: int | None = None  #: mean number of triples, or persons, in a step; unset: the trainer's
+    per_person: int | None = None  #: unit entity: most triples of a person that are trained on; unset: 32
+    lr: float | None = None  #: learning rate of confidential steps; unset: the trainer's
+    rules: Literal["strict", "paper"] | None = None  #: rules of fulldp; unset: strict
 
     def __post_init__(self) -> None:
         self._check_unit()

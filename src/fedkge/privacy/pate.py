@@ -22,10 +22,15 @@ ORDERS = range(1, 2001)  #: moments l that are tried
 @dataclass(frozen=True)
 class _Votes(Mechanism):
     sent: bool = False  #: the same rows leave, translated and without noise, when the peer is the client
+    chosen: bool = False  #: the host says which pass came nearest to its rows, without noise
 
     @property
     def flaw(self) -> str:
-        return "the peer sends the same rows, translated and without noise, as a client" if self.sent else ""
+        flaws = {
+            "the peer sends the same rows, translated and without noise, as a client": self.sent,
+            "the host says without noise which pass came nearest to its rows": self.chosen,
+        }
+        return "; ".join(flaw for flaw, found in flaws.items() if found)
 
 
 @MECHANISMS.register("gaussian-votes")
@@ -48,9 +53,10 @@ class LaplaceVotes(_Votes):
         return f"votes with Laplace noise of scale {self.noise:.4g}"
 
 
-def votes_release(law: str, scale: float, count: int, sent: bool = False) -> Release:
+def votes_release(law: str, scale: float, count: int, sent: bool = False, chosen: bool = False) -> Release:
     """So many votes with noise of this scale; scale 0 is no noise, and no guarantee."""
-    mechanism = GaussianVotes(scale / sqrt(2), sent) if law == "gaussian" else LaplaceVotes(scale, sent)
+    made = GaussianVotes(scale / sqrt(2), sent, chosen)
+    mechanism = made if law == "gaussian" else LaplaceVotes(scale, sent, chosen)
     return Release(mechanism, Everything(), count, "votes", "row", "replace-one")
 
 
@@ -72,8 +78,8 @@ def paper_epsilon(gaps: Mapping[int, int], scale: float, delta: float) -> float:
 def _moment(rate: float, gap: int, order: int) -> float:
     """Eq. 9 for one vote."""
     always = 2 * rate**2 * order * (order + 1)
-    q = (2 + rate * gap) / (4 * exp(rate * gap))  # Eq. 10
-    if q >= 1 / (exp(2 * rate) + 1) or 2 * rate * order > 600:
+    q = (2 + rate * gap) / 4 * exp(-rate * gap)  # Eq. 10
+    if 2 * rate * order > 600 or q >= 1 / (exp(2 * rate) + 1):  # the first: numbers would overflow
         return always
     inside = order * (log1p(-q) - log1p(-exp(2 * rate) * q))
     return min(always, log1p((1 - q) * expm1(inside) + q * expm1(2 * rate * order)))

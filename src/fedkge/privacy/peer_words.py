@@ -14,9 +14,12 @@ def peer_words(method: Mapping[str, Any], costs: Sequence[Cost], paper: Mapping[
     """For a run of `fkge` with these options. `paper` is what the paper's arithmetic says, by site."""
     said = [_headline(cost, method) for cost in costs]
     said += _votes(method) + _rows(method) + _crossing(method)
+    names = "and all its names, or their pseudonyms under a common secret"
+    if method.get("intersect", "ids") != "ids":
+        names = "how many names a peer has, and which of them both ends have"
     said.append(
         "Told without noise, and in no ε: whether an update was kept (a peer that improves says so to all), "
-        "when a conversation ends, how many names a peer has, and which of them both ends have."
+        f"when a conversation ends, {names}."
     )
     if paper:
         told = ", ".join(f"{site} {number(epsilon)}" for site, epsilon in paper.items())
@@ -28,7 +31,8 @@ def peer_words(method: Mapping[str, Any], costs: Sequence[Cost], paper: Mapping[
 
 
 def _headline(cost: Cost, method: Mapping[str, Any]) -> str:
-    covers = "votes and rows" if method.get("noise") else "votes"
+    votes, rows = method.get("translate", "ppat") == "ppat", bool(method.get("noise"))
+    covers = " and ".join(name for name, found in (("votes", votes), ("rows", rows)) if found)
     return (
         f"{cost.site}: ε = {number(cost.epsilon)} at δ = {cost.delta:g} for {covers} (unit: one row of its "
         f"table; neighbours: replace one; accountant: {ACCOUNTANTS[cost.accountant]().about}; guarantee: "
@@ -79,7 +83,9 @@ def _crossing(method: Mapping[str, Any]) -> list[str]:
         whom = "neighbours that the partner does not have"
         if method.get("edges") == "all":
             whom = "neighbours, and edges between entities that both have: training triples in the open"
-        sent.append(f"G(N(X)): translated rows of up to {method['virtual']} {whom}, and to whom they belong")
+        sent.append(
+            f"G(N(X)): translated rows of up to {method['virtual']} {whom}, and the edges that join them"
+        )
     if method.get("choose") == "csls":
         sent.append("which pass the host found best, without noise")
     return [f"What crosses: {'; '.join(sent)}. Confidential triples are never lent."]

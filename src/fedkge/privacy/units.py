@@ -18,6 +18,7 @@ class Unit:
     there: str
     clipped: str
     drawn: str
+    covered: str  #: of what a run writes
     others: str  #: what is not protected
 
 
@@ -32,6 +33,8 @@ TRIPLE = Unit(
     clipped="a triple's gradient is clipped together with its negatives, which do not depend on other "
     "confidential triples",
     drawn="triple by triple",
+    covered="the embeddings of sites/ (entities.safetensors, relations.safetensors), as they are or exported "
+    "as TSV or Parquet.",
     others="unrestricted triples; how many confidential ones there are; that an entity or relation exists; "
     "what follows from unrestricted triples. k triples about one person together have up to k·ε, and a "
     "larger δ. A triple that several sites hold is released by each: add their ε.",
@@ -47,10 +50,11 @@ PERSON = Unit(
     clipped="the sum of a person's gradients in a step is clipped, with their negatives, which do not depend "
     "on other persons; a triple about two persons is not trained on",
     drawn="person by person",
+    covered="the embeddings of sites/ that are not persons' own, as `fedkge embeddings` exports them.",
     others="triples about nobody; how many persons there are; that another entity or a relation exists, also "
     "one that only triples of persons mention; what follows from triples about nobody. Rows and names of "
-    "persons stay at the site all the same. A person that several sites know is released by each: add "
-    "their ε.",
+    "persons never leave the site, so entities.safetensors, entities.tsv and checkpoints/, which have them, "
+    "must not either. A person that several sites know is released by each: add their ε.",
 )
 ROW = Unit(**{**TRIPLE.__dict__, "one": "one row", "all": "rows", "many": "rows"})
 UNITS = {"triple": TRIPLE, "person": PERSON, "row": ROW}

@@ -14,10 +14,6 @@ from fedkge.privacy.units import Unit, unit_of
 
 FALSE_ALARMS = 0.05  #: share of triples wrongly taken for members, at which attacks are bounded
 NEARLY_ALL = 0.99  #: of the true ones: a bound above it rules out practically nothing
-COVERED = (
-    "Covered by ε: messages to and from the hub, tables after any step, and the embeddings of "
-    "sites/ (entities.safetensors, relations.safetensors), as they are or exported as TSV or Parquet."
-)
 
 
 def headline(cost: Cost) -> str:
@@ -52,7 +48,7 @@ def _guarantee(costs: Sequence[Cost], unit: Unit) -> list[str]:
         "the final embeddings, together and whatever else they know.",
         _meaning(costs, unit),
         _assumptions(costs, unit),
-        COVERED,
+        f"Covered by ε: messages to and from the hub, tables after any step, and {unit.covered}",
         f"Not protected: {unit.others}",
         _kept(losses=True),
     ]
@@ -96,10 +92,10 @@ def _kept(losses: bool) -> str:
         "that guesses can be checked against it. summary.json: `digest`, a hash of the graph, which confirms "
         "a guess of the one triple that somebody does not know; `structure`, exact degrees and "
         f"clustering; `metrics`. run.json: the digest again. run.jsonl: the last metrics. {journals}"
-        "sites/*/metrics.json: the site's metrics. sites/*/ranks.safetensors: ranks among what all triples "
-        "leave open. sites/*/kit.checkpoint: the graph itself. report.html, attack.json, attack.html: made "
-        "of these and of the graph. Answers of `fedkge evaluate` and `fedkge predict`: they look at the "
-        "graph."
+        "sites/*/metrics.json: the site's metrics. sites/*/ranks.safetensors: test triples, and their "
+        "ranks among what all triples leave open. sites/*/kit.checkpoint: the graph itself. report.html, "
+        "attack.json, attack.html: made of these and of the graph. Answers of `fedkge evaluate` and `fedkge "
+        "predict`: they look at the graph."
     )
 
 

@@ -65,7 +65,7 @@ def sums(experiment: Experiment) -> list[dict[str, Any]]:
         account = Account(folder)
         limit = account.limit
         for cost in account.costs(folder.name, delta_of(experiment)):
-            own = {"runs": len(account.runs), "limit": None if limit is None else limit.epsilon}
+            own = {"runs": len(account.runs(cost.unit)), "limit": None if limit is None else limit.epsilon}
             found.append(cost.plain() | own | {"account": str(folder)})
     return found
 

@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +17,7 @@ from fedkge.errors import ConfigError, DataError, DataWarning, suggest
 from fedkge.exchange.announce import LONGEST_ID, fingerprint, identify
 from fedkge.exchange.rows import HUB
 from fedkge.exports.files import check_names
+from fedkge.graphs.across import Leaks, leaks, told, without_leaks
 from fedkge.graphs.graph import Axis, Federation, Graph
 from fedkge.graphs.links import Link, read_links
 from fedkge.graphs.persons import unmentioned
@@ -45,6 +46,11 @@ class Sources:
         """Equal names, and only these, are the same thing."""
         return self.unified.federation
 
+    @cached_property
+    def leaks(self) -> dict[str, Leaks]:
+        """Triples that one site is measured by and another trains on, after alignment."""
+        return leaks(self.federation)
+
     @classmethod
     def of(cls, experiment: Experiment, federation: Federation) -> Sources:
         """Of graphs at hand: persons named, and numbered as the experiment says, and checked."""
@@ -59,7 +65,12 @@ class Sources:
             if site not in self.named:
                 raise ConfigError(f"accept.{site}: no such site{suggest(site, self.named)}")
         self._tell_withheld(experiment)
-        members = experiment.method.members(self.federation)
+        members = dict(experiment.method.members(self.federation))
+        if experiment.data.drop_leaks == "across":
+            kept = without_leaks({name: one.graph for name, one in members.items()}, self.federation)
+            members = {name: replace(one, graph=kept[name]) for name, one in members.items()}
+        else:
+            self._tell_leaks(experiment)
         check_marks(experiment, {name: member.graph for name, member in members.items()})
         for member in members.values():
             _check_apart(experiment, member)
@@ -125,6 +136,17 @@ class Sources:
                     stacklevel=2,
                 )
 
+    def _tell_leaks(self, experiment: Experiment) -> None:
+        """Say how much of what a site is measured by others train on, if anything of theirs reaches it."""
+        found = told(self.leaks, self.federation)
+        if found is not None and experiment.method.kind != "alone":
+            warnings.warn(
+                f"{found} stand in the train of another site, from which they may have been learnt; "
+                "data.drop_leaks = 'across' leaves them out of train",
+                DataWarning,
+                stacklevel=3,
+            )
+
     def _listed(self, experiment: Experiment, site: str) -> set[int]:
         if not (experiment.method.shares or experiment.method.hubless):
             return set()
@@ -170,7 +192,6 @@ def read_data(data: Data, seed: int) -> dict[str, Graph]:
     from fedkge.graphs.datasets import load as known
     from fedkge.graphs.files import read_federation
     from fedkge.graphs.split import parse_ratio, split
-    from fedkge.graphs.subgraph import merged
     from fedkge.graphs.table import PLAIN
 
     if data.name is not None:
@@ -178,13 +199,13 @@ def read_data(data: Data, seed: int) -> dict[str, Graph]:
     else:
         assert data.path is not None
         federation = read_federation(
-            data.path, strict=data.strict, drop_leaks=data.drop_leaks, table=data.table or PLAIN
+            data.path, strict=data.strict, drop_leaks=bool(data.drop_leaks), table=data.table or PLAIN
         )
     if data.ratio is None:
         return federation
     ratio, keep = parse_ratio(data.ratio), data.held_out == "unrestricted"
     return {
-        site: graph if len(graph.valid) and len(graph.test) else split(merged(graph), ratio, seed, keep)
+        site: graph if len(graph.valid) and len(graph.test) else split(graph, ratio, seed, keep)
         for site, graph in federation.items()
     }
 

@@ -36,12 +36,15 @@ class Data:
 
     name: str | None = None
     path: Path | None = None
-    ratio: str | None = None  #: splits sites that lack valid or test anew, as in "8:1:1"
+    ratio: str | None = None  #: splits sites that have no valid or test, as in "8:1:1"
     held_out: Literal["all", "unrestricted"] | None = (
         None  #: by ratio; unset: all, or where privacy protects confidential triples only unrestricted ones
     )
-    strict: bool = False  #: entities that training never saw are an error
-    drop_leaks: bool = False  #: with `path`: a triple in two splits is left out of the later one, no error
+    strict: bool = False  #: an entity that never occurs in training is an error
+    drop_leaks: bool | Literal["across"] = (
+        False  #: true: with `path`, a triple in two splits of a site is left out of the later one, no error;
+        #: "across": that, and no site trains on a triple that another is measured by
+    )
     table: Table | None = None  #: with `path`: how tables are read that are not three columns of names
 
     def __post_init__(self) -> None:
@@ -60,19 +63,19 @@ class Data:
 class Marks:
     """Which training triples are confidential, besides those that the data marks; these add up."""
 
-    share: float | None = None  #: of each site's training triples, at random
+    share: float | None = None  #: this share of each site's training triples, at random
     relations: Path | None = None  #: a file with a relation per line: all their triples
-    triples: Path | None = None  #: a file of triples
+    triples: Path | None = None  #: a file of confidential triples
 
 
 @dataclass(frozen=True)
 class Persons:
     """Which entities are persons: their names and rows never leave a site. These add up."""
 
-    prefixes: tuple[str, ...] = ()  #: entities whose names begin with one of these
-    names: Path | None = None  #: a file with an entity per line
+    prefixes: tuple[str, ...] = ()  #: entities with names that begin with one of these
+    names: Path | None = None  #: a file with one entity per line
     relations: Path | None = None  #: a file with a relation per line: the heads of their triples
-    mentions: bool = False  #: true: names that only triples about persons mention are announced all the same
+    mentions: bool = False  #: true: announces names that occur only in triples about persons
 
     @property
     def named(self) -> bool:
@@ -103,18 +106,18 @@ class Persons:
 class Align:
     """Who is the same at different sites."""
 
-    names: bool = True  #: equal names are the same thing; false: only what links say
+    names: bool = True  #: equal names mean the same; false: only links count
     entities: Path | None = None  #: links between names: TSV pairs, or owl:sameAs in RDF
     relations: Path | None = None  #: the same for relations; in RDF also owl:equivalentProperty
-    secret: Path | None = None  #: a file that the sites share: the hub is told pseudonyms; unset: names
-    withhold: Path | None = None  #: a file with an entity per line that no site announces
+    secret: Path | None = None  #: a file that the sites share: the hub sees pseudonyms; unset: names
+    withhold: Path | None = None  #: a file with one entity per line; no site announces these
 
 
 @dataclass(frozen=True)
 class Account:
     """Where sites keep what outlives their runs."""
 
-    folder: Path | None = None  #: has one per site; unset: .fedkge beside the data, else the user's own
+    folder: Path | None = None  #: one folder per site; unset: .fedkge beside the data, or the user's own
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ class Runtime:
     """Who carries the messages between hub and sites; the results are the same."""
 
     name: Literal["simulate", "processes"] = "simulate"  #: processes: one for the hub and one for each site
-    timeout: float = 600.0  #: processes: seconds that a round's answers are waited for
+    timeout: float = 600.0  #: processes: seconds to wait for a round's answers
 
     def __post_init__(self) -> None:
         if not self.timeout > 0:
@@ -134,19 +137,22 @@ class Experiment(Terms):
     """Everything that decides a run's result, besides the device."""
 
     data: Data
-    start: Path | None = None  #: a finished run whose tables sites begin with, found by name, not at random
+    name: str | None = None  #: what reports call the run; changes nothing else
+    start: Path | None = None  #: a finished run; sites start with its tables, found by name
     align: Align = field(default_factory=Align)
     marks: Marks = field(default_factory=Marks)
     persons: Persons = field(default_factory=Persons)
     account: Account = field(default_factory=Account)
-    accept: Mapping[str, Accept] = field(default_factory=dict)  #: by site, what it lets the hub ask for
+    accept: Mapping[str, Accept] = field(default_factory=dict)  #: by site: what it lets the hub ask for
     runtime: Runtime = field(default_factory=Runtime)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.name is not None and not self.name.strip():
+            raise ConfigError("name: expected a word or more, got nothing")
         self.persons.check(self.privacy)
         if self.data.ratio is not None and self.data.held_out is None:
-            protects = self.privacy.mode in ("strict", "u-only")
+            protects = self.privacy.mode in ("strict", "u-only") or self.persons.named
             chosen: Literal["all", "unrestricted"] = "unrestricted" if protects else "all"
             object.__setattr__(self, "data", replace(self.data, held_out=chosen))
         if self.start is not None and self.privacy.mode != "off":
@@ -155,6 +161,10 @@ class Experiment(Terms):
                 "from: what it has released of the same triples is not in this run's ledger; expected "
                 "privacy.mode = 'off', or start unset"
             )
+
+    def alike(self, other: Experiment) -> bool:
+        """Whether both would give the same run, whatever it is called."""
+        return replace(self, name=None).config() == replace(other, name=None).config()
 
     @classmethod
     def _parts(cls) -> tuple[str, ...]:

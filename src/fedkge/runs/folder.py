@@ -16,7 +16,7 @@ from fedkge.durable import json_text
 from fedkge.errors import ConfigError, DataError, FedkgeError, suggest
 from fedkge.evaluation import Ranks
 from fedkge.exports.files import load_embeddings
-from fedkge.graphs.graph import Federation, Names
+from fedkge.graphs.graph import Federation, Ids, Names
 from fedkge.methods import Member
 from fedkge.models import Tables
 from fedkge.nodes.journal import Journal
@@ -87,7 +87,11 @@ class RunFolder:
                 f"{path}: a run of an earlier version of fedkge, which this one can read but not go on with; "
                 "finish it with that version, or run anew in another folder"
             )
-        if _written(config).config() != experiment.config():
+        if read_toml(config).get("plugins", []) != list(experiment.plugins):  # before those are run again
+            raise ConfigError(
+                f"{config}: another experiment; a run is resumed with the same plugins, unedited since"
+            )
+        if not _written(config).alike(experiment):
             raise ConfigError(f"{config}: another experiment; a run is resumed with the same options")
         return True
 
@@ -116,9 +120,9 @@ class RunFolder:
         folder = self.path / "sites"
         return sorted(file.parent.name for file in folder.glob(f"*/{TABLES}"))
 
-    def save_ranks(self, site: str, ranks: Ranks) -> None:
-        """The realistic rank of every test triple's head and tail, in the triples' order."""
-        write_whole(self.path / "sites" / site / RANKS, packed_ranks(ranks))
+    def save_ranks(self, site: str, ranks: Ranks, triples: Ids) -> None:
+        """The test triples, and the realistic rank of each's head and tail."""
+        write_whole(self.path / "sites" / site / RANKS, packed_ranks(ranks, triples))
 
     def load_site(self, site: str, view: str = "") -> tuple[Tables, Names, Names]:
         if site not in self.sites():

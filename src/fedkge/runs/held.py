@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedkge.durable import PRIVATE, json_text, write_whole
+from fedkge.durable import json_text, write_whole
 from fedkge.errors import ConfigError, DataError, DataWarning, suggest
 from fedkge.evaluation.prediction import unrestricted
 from fedkge.exports.files import load_embeddings, save_embeddings
@@ -133,8 +133,6 @@ def pack(
             "prefixes": dict(graph.entities.prefixes),
         }
         write_whole(out / PACK, json_text(about, indent=1).encode())
-        for path in files:
-            path.chmod(PRIVATE)
     except OSError as error:
         raise DataError(f"{out}: cannot be written: {error.strerror}") from None
     formal = bool(summary["privacy"]) and all(cost["guarantee"] == "formal" for cost in summary["privacy"])

@@ -86,6 +86,11 @@ class PeerFile(Terms):
         for name in ("timeout", "nap", "absence", "most"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name}: expected a number above 0, got {getattr(self, name)}")
+        if not self.absence > self.timeout:
+            raise ConfigError(
+                f"absence: {self.absence:g}, expected more than timeout ({self.timeout:g}): a peer is silent "
+                "while it waits for an answer"
+            )
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -149,6 +149,12 @@ class Erasure:
         marks = None if marks is None else marks[~self.chosen[site][Split.TRAIN]]
         return regrouped(graph, train, valid, test, marks)
 
+    @property
+    def share(self) -> float:
+        """The part of their training triples that the sites which forget some have to forget."""
+        masks = [of[Split.TRAIN] for of in self.chosen.values()]
+        return float(np.concatenate(masks).mean()) if masks else 0.0
+
     def forgotten(self, site: str) -> Ids:
         """The training triples that a site forgets, in its ids before."""
         return self.before[site].train[self.chosen[site][Split.TRAIN]]

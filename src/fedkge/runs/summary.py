@@ -96,6 +96,7 @@ def summarise(
         "sites": {
             site: {
                 **_described(graph),
+                "leaks": sources.leaks[site].plain(),
                 "shared": {str(a): shared[site].get(a, 0) for a in Axis},
                 "traffic": total([result.tally.sites[site]]),
                 "metrics": {
@@ -109,6 +110,7 @@ def summarise(
         },
         "absent": [site for site in federation if site not in here],
         "overlap": {"sites": list(federation), "entities": overlap.tolist()},
+        "leaks": {"dropped": experiment.data.drop_leaks == "across", **_leaked(sources)},
         "links": [asdict(report) for report in unified.reports],
         "exposed": [
             asdict(found) for found in exposures(announced, shares if experiment.method.averages else ())
@@ -130,12 +132,18 @@ def _budget(experiment: Experiment) -> dict[str, Any]:
     }
 
 
+def _leaked(sources: Sources) -> dict[str, int]:
+    """Held-out triples that another site has in train, whether they are left out of it or not."""
+    return {name: sum(getattr(of, name) for of in sources.leaks.values()) for name in ("valid", "test")}
+
+
 def _described(graph: Graph) -> dict[str, Any]:
     """What a site has, in numbers."""
     return {
         "triples": {str(split): len(triples) for split, triples in graph.splits().items()},
         "entities": graph.n_entities,
         "relations": graph.n_relations,
+        "confidential": 0 if graph.confidential is None else int(graph.confidential.sum()),
         "digest": graph.digest(),
         "structure": structure(graph).plain(),
     }

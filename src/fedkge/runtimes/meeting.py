@@ -165,7 +165,6 @@ class Meeting:
             ranks=method.judge == "mrr",
         )
         run = folder.begin({name: member.graph.digest() for name, member in self.members.items()})
-        noise = Secret.new()
         self.peers = {
             name: peer_node(
                 name,
@@ -173,7 +172,7 @@ class Meeting:
                 member,
                 sources.identity(experiment, member),
                 list(self.members),
-                Keys(simulated_secret(experiment.seed, name), noise),
+                Keys(simulated_secret(experiment.seed, name), Secret.new()),  # of two ends, no noise is alike
                 Setting(
                     run,
                     folder.home(name, member),

@@ -6,20 +6,24 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from fedkge.durable import locked
 from fedkge.errors import ConfigError, DataError, MissingPackage
 from fedkge.exchange.rows import Message
 from fedkge.exchange.wire import encode
 from fedkge.nodes.base import Event
+from fedkge.nodes.notes import fit_to_show
 from fedkge.nodes.peer import PeerNode
 from fedkge.runs.peering import PeerFile, peer_of
 from fedkge.runtimes.keys import Certificate, fingerprint_of_pem
+from fedkge.runtimes.node import LOCK
 from fedkge.runtimes.signals import on_signals
 
 SERVICE, METHOD = "fedkge.Peer", "Say"
@@ -27,6 +31,8 @@ WAITING = 256  #: messages of one peer that wait to be read; more are refused un
 TRIES, PAUSE = 5, 0.3  #: a message is sent so often, with pauses that double, before it is lost
 LINGER = 20.0  #: seconds that a peer that has ended tells the others so
 BEAT = 0.05  #: seconds between two looks at the clock
+AT_ONCE = 64  #: messages that are read before a peer does something of its own, whoever floods it
+LOOK = 1.0  #: seconds between two looks at what the network has refused
 CLOSING = 5.0  #: seconds in which a peer that leaves sends what still waits
 
 
@@ -73,17 +79,19 @@ class Credentials:
 
 
 class Inbox:
-    """Messages that came, in order; of one peer only so many wait."""
+    """Messages that came, in order; of one peer only so many, and so many bytes, wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         self.messages: queue.Queue[tuple[str, bytes]] = queue.Queue()
-        self._lock, self._waiting = threading.Lock(), Counter[str]()
+        self._lock, self._waiting, self._bytes = threading.Lock(), Counter[str](), Counter[str]()
+        self._most = 2 * most  # bytes: one is answered while another comes
 
     def put(self, sender: str, data: bytes) -> bool:
         with self._lock:
-            if self._waiting[sender] >= WAITING:
+            if self._waiting[sender] >= WAITING or self._bytes[sender] + len(data) > self._most:
                 return False
             self._waiting[sender] += 1
+            self._bytes[sender] += len(data)
         self.messages.put((sender, data))
         return True
 
@@ -94,6 +102,7 @@ class Inbox:
             return None
         with self._lock:
             self._waiting[sender] -= 1
+            self._bytes[sender] -= len(data)
         return sender, data
 
 
@@ -105,6 +114,7 @@ class Outbox(threading.Thread):
         self.grpc = grpc_package()
         self.waiting: queue.Queue[Message | None] = queue.Queue()
         self.lost, self.ended = 0, False
+        self.why = ""  #: why the last message was lost; empty if it was not
         there = credentials.partners[name]
         secure = self.grpc.ssl_channel_credentials(there.pem, credentials.key, credentials.own.pem)
         options = [
@@ -122,14 +132,18 @@ class Outbox(threading.Thread):
                 self.lost += 1
 
     def _sent(self, data: bytes) -> bool:
+        why = "the peer ends"
         for attempt in range(TRIES):
             try:
                 self._say(data, timeout=30)
+                self.why = ""
                 return True
-            except self.grpc.RpcError:
+            except self.grpc.RpcError as error:
+                why = fit_to_show(str(error.details()))
                 time.sleep(PAUSE * 2**attempt)
             except ValueError:  # the channel was closed meanwhile
                 break
+        self.why = why
         return False
 
     def end(self, seconds: float) -> None:
@@ -144,13 +158,17 @@ class Network:
     """A peer's server, and a way to each partner."""
 
     def __init__(self, file: PeerFile) -> None:
-        self.grpc, self.inbox = grpc_package(), Inbox()
-        self.credentials, most = Credentials.of(file), file.most << 20
-        self.refused: Counter[str] = Counter()  # strangers, and messages for which there was no room
+        self.grpc, self.credentials, most = grpc_package(), Credentials.of(file), file.most << 20
+        self.inbox = Inbox(most)
+        self.refused: Counter[tuple[str, str]] = Counter()  # by peer and reason; strangers fail in TLS
+        self._said: Counter[tuple[str, str]] = Counter()  # the same, as far as it was told
+        self._down: set[str] = set()  # peers that could not be reached, as far as it was told
+        self.most = file.most
         self.server = self.grpc.server(
-            ThreadPoolExecutor(4 + len(file.peers)), options=[("grpc.max_receive_message_length", most)]
+            ThreadPoolExecutor(4 + len(file.peers)),
+            options=[("grpc.max_receive_message_length", most), ("grpc.so_reuseport", 0)],
         )
-        handler = self.grpc.unary_unary_rpc_method_handler(self._received)
+        handler = self.grpc.stream_unary_rpc_method_handler(self._received)
         self.server.add_generic_rpc_handlers(
             (self.grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),)
         )
@@ -168,15 +186,43 @@ class Network:
         for way in self.ways.values():
             way.start()
 
-    def _received(self, data: bytes, context: Any) -> bytes:
-        sender = self.credentials.sender(context)
+    def _received(self, stream: Iterator[bytes], context: Any) -> bytes:
+        """One message. It is read as a stream, which has none where gRPC found it too large."""
+        codes, sender = self.grpc.StatusCode, self.credentials.sender(context)
         if sender is None:
-            self.refused["a stranger"] += 1
-            context.abort(self.grpc.StatusCode.UNAUTHENTICATED, "unknown key")
+            self._abort("", codes.UNAUTHENTICATED, "unknown key", context)
+        elif (data := self._first(stream)) is None:
+            why = f"a message of more than {self.most} megabytes (most), or none"
+            self._abort(sender, codes.RESOURCE_EXHAUSTED, why, context)
         elif not self.inbox.put(sender, data):
-            self.refused[sender] += 1
-            context.abort(self.grpc.StatusCode.RESOURCE_EXHAUSTED, "too many messages wait")
+            self._abort(sender, codes.RESOURCE_EXHAUSTED, "too many messages wait already", context)
         return b""
+
+    def _first(self, stream: Iterator[bytes]) -> bytes | None:
+        try:
+            return next(stream, None)
+        except self.grpc.RpcError:
+            return None
+
+    def _abort(self, sender: str, code: Any, why: str, context: Any) -> None:
+        self.refused[sender, why] += 1
+        context.abort(code, why)
+
+    def news(self) -> list[Event]:
+        """What was refused, and who can no longer be reached, since this was last asked."""
+        events: list[Event] = []
+        for (sender, why), count in list(self.refused.items()):
+            if new := count - self._said[sender, why]:
+                self._said[sender, why] = count
+                what = {"site": sender, "kind": "?", "round": 0, "why": why, "times": new}
+                events.append({"event": "refused", **what})
+        for name, way in self.ways.items():
+            if not way.why:
+                self._down.discard(name)
+            elif name not in self._down:
+                self._down.add(name)
+                events.append({"event": "unreachable", "partner": name, "why": way.why})
+        return events
 
     def send(self, messages: Sequence[Message]) -> None:
         for message in messages:
@@ -187,6 +233,15 @@ class Network:
         for way in self.ways.values():
             way.end(max(0.0, until - time.monotonic()))
         self.server.stop(1).wait()
+
+
+@contextmanager
+def alone(file: PeerFile) -> Iterator[None]:
+    """Keep other processes out of a peer's folder; the lock is gone with the process, however it ends."""
+    with locked(file.folder / LOCK) as free:
+        if not free:
+            raise ConfigError(f"{file.folder}: another process is this peer; wait for it, or end it")
+        yield
 
 
 class PeerRuntime:
@@ -218,23 +273,26 @@ class PeerRuntime:
 
     def _talk(self) -> None:
         node, since, beat, wait = self.node, time.monotonic(), time.monotonic(), 0.0
+        looked, read = since, 0
         waits = node.awaits
         while not (node.stopped or self.ended):
-            out = self._read(wait)
+            out = self._read(wait) if read < AT_ONCE else None
             if out is None:
-                out = node.work()
+                if read < AT_ONCE and time.monotonic() - looked > LOOK:  # all that came was read
+                    looked = time.monotonic()
+                    self._look(looked)
+                out, read = node.work(), 0
                 wait = 0.0 if out else BEAT
             else:
-                wait = 0.0
+                wait, read = 0.0, read + 1
             now = time.monotonic()
             if waits != node.awaits:  # other messages, as reports are, do not prolong the wait
                 waits, since = node.awaits, now
-            if out:
+            if waits is not None and now - since > self.file.timeout:
+                out, since = [*out, *node.expire(0)], now
+            elif out:
                 beat = now
-            elif waits is not None and now - since > self.file.timeout:
-                out, since = node.expire(0), now
             elif waits is None and now - beat > self.file.nap:
-                self._mark_absent(now)
                 out, beat = node.expire(0), now
             self.network.send(out)
 
@@ -250,7 +308,10 @@ class PeerRuntime:
     def _at_hand(self) -> tuple[str, bytes] | None:
         return None if self.network.inbox.messages.empty() else self.network.inbox.get(BEAT)
 
-    def _mark_absent(self, now: float) -> None:
+    def _look(self, now: float) -> None:
+        """What the network has refused, whom it does not reach, and who was not heard of for long."""
+        for event in self.network.news():
+            self.node.note(event)
         for name, last in self.heard.items():
             if now - last > self.file.absence and name not in self.node.shakes.news.gone:
                 self.node.note({"event": "absent", "partner": name, "seconds": round(now - last)})

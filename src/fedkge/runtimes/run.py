@@ -59,6 +59,8 @@ def run(
             )
             for report in sources.unified.reports:
                 folder.journal.write("links", **asdict(report))
+            found = {site: one.plain() for site, one in sources.leaks.items() if any(one.plain().values())}
+            folder.journal.write("leaks", dropped=experiment.data.drop_leaks == "across", sites=found)
             kinds: dict[str, Any] = {"simulate": Simulated, "processes": Processes}
             kind = Meeting if experiment.method.hubless else kinds[experiment.runtime.name]
             nodes: Carrier | Meeting = kind(experiment, sources, folder, device, how, watch, tap)

@@ -75,6 +75,7 @@ def unlearn(
     began = perf_counter()
     if erasure.empty:
         return Unlearned(_copied(old, out, write_data), old, erasure, how, perf_counter() - began)
+    how = how if erasure.withdrawn else how.sized(erasure.share)
     at = write_data or out / DATA
     experiment = planned(old, erasure, how, at)
     if not RunFolder.taken(out, experiment, resume) and resume:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import torch
@@ -105,11 +106,19 @@ def _starts(sizes: Ids) -> Ids:
     return starts
 
 
+def _ordered(*columns: Ids) -> Ids:
+    """As `np.lexsort` has it, first column first; by one number of all columns where it is small enough."""
+    sizes = [int(column.max(initial=0)) + 1 for column in columns]
+    if prod(sizes) >= 2**63:
+        return np.lexsort(columns[::-1])
+    return np.ravel_multi_index(columns, tuple(sizes)).argsort(kind="stable")
+
+
 def _answers(triples: Ids, side: Side, first: Ids, owned: Ids) -> tuple[Ids, Ids, Ids]:
     """known, lo, hi of `Answers`; triple i's site has `owned[i]` entities from `first[i]` on."""
     h, r, t = triples.T
     anchor, answer = (h, t) if side is Side.TAIL else (t, h)
-    order = np.lexsort((answer, r, anchor))
+    order = _ordered(anchor, r, answer)
     new = np.ones(len(order), bool)
     new[1:] = (np.diff(anchor[order]) != 0) | (np.diff(r[order]) != 0)
     group = np.cumsum(new) - 1

@@ -41,8 +41,8 @@ class Confusion:
     hard: float = 1.0  #: weight of the hard confusion; 0 switches it off
     soft: float = 0.1  #: weight of the soft confusion, mu_soft; 0 switches it off
     distil: float = 2.0  #: weight of the distillation between the tables, mu_distill; 0 switches it off
-    variant: Literal["paper", "code", "ascent"] = "paper"  #: code: the authors'; ascent: up the training loss
-    relations: bool = False  #: relation rows move too; the paper moves entity rows only
+    variant: Literal["paper", "code", "ascent"] = "paper"  #: code: the authors'; ascent: climbs the loss
+    relations: bool = False  #: relation rows move too; the paper moves only entity rows
     batch_size: int | None = None  #: unset: 16 in mode paper, 256 in mode target
     lr: float | None = None  #: learning rate of interference; unset: the run's
 
@@ -178,8 +178,13 @@ class Avoiding(Corpus):
         numbers = {name: number for number, name in enumerate(corpus.names)}
         own, site = corpus.triples.cpu().numpy(), corpus.site.cpu().numpy()
         shift = np.stack((entity, relation, entity), 1)
-        more = [triples + shift[numbers[name]] for name, triples in beyond.items()]
-        owner = np.concatenate([site, *(np.full(len(t), numbers[name]) for name, t in beyond.items())])
+        more = [
+            _asked(triples + shift[numbers[name]], own[site == numbers[name]])
+            for name, triples in beyond.items()
+        ]
+        owner = np.concatenate(
+            [site, *(np.full(len(t), numbers[name]) for name, t in zip(beyond, more, strict=True))]
+        )
         whole = np.concatenate([own, *more])
         answers = {side: Answers.of(whole, side, entity[owner], np.diff(entity)[owner]) for side in Side}
         kept = {
@@ -191,3 +196,16 @@ class Avoiding(Corpus):
 
     def subsampling(self) -> Tensor:
         return self.frequency
+
+
+def _asked(triples: Ids, own: Ids) -> Ids:
+    """Those that answer a query of one of the own triples; no other is looked at."""
+    if len(own) > len(triples):
+        return triples
+    heads, relations, tails = triples.T
+    count = 1 + max(int(of[:, 1].max(initial=0)) for of in (triples, own))
+    queried = [
+        np.isin(end * count + relations, of * count + own[:, 1])
+        for end, of in zip((heads, tails), (own[:, 0], own[:, 2]), strict=True)
+    ]
+    return triples[queried[0] | queried[1]]

@@ -81,20 +81,20 @@ class Trainer:
     """How a site trains. An epoch visits every triple once per side; where these alternate, once."""
 
     epochs: int = 3  #: passes over the local triples per round
-    batch_size: int = 512
-    negatives: int = 256  #: per positive and side
+    batch_size: int = 512  #: triples per step
+    negatives: int = 256  #: negative samples per positive and side
     chunk: int = 1  #: positives of a site's batch that share their negatives; 1: each has its own
-    lr: float = 1e-3
+    lr: float = 1e-3  #: learning rate, constant
     loss: str = "self-adversarial"  #: or "logistic", "margin"
-    temperature: float = 1.0  #: of the self-adversarial weights; 0 is logistic
-    ranking_margin: float = 1.0  #: of the margin loss
+    temperature: float = 1.0  #: temperature of the self-adversarial weights; 0 is logistic
+    ranking_margin: float = 1.0  #: margin of the margin loss
     optimizer: str = "adam"  #: or "row-adam", "adagrad", "sgd"
     sides: Literal["both", "alternate", "head", "tail"] = (
         "both"  #: which end is corrupted; alternate: by batch
     )
     filtered: bool = True  #: negatives are never known training triples
-    l3: float = 0.0  #: weight of the cubes of a triple's rows in its loss, against large rows; 0: none
-    subsampling: bool = False  #: weigh triples by 1 / sqrt(how often their queries occur)
+    l3: float = 0.0  #: weight of the cubes of a triple's rows in its loss, which keeps rows small; 0: none
+    subsampling: bool = False  #: weighs triples by 1 / sqrt(frequency of their two questions)
     deterministic: bool = False  #: on a GPU: sums in a fixed order, slower; the CPU always does so
 
     def __post_init__(self) -> None:

@@ -42,12 +42,15 @@ from fedkge.kernels.cpu import (
 
 clip_factors = reference.clip_factors
 
+KINDS = {torch.float32: np.float32, torch.float64: np.float64}
 PIECES = 256  #: parts that an optimizer's rows are dealt out in
 
 
 def _rows(tensor: Tensor) -> NDArray[np.float32]:
     """A matrix whose rows are contiguous."""
-    array: NDArray[np.float32] = tensor.detach().contiguous().numpy()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    array: NDArray[np.float32] = (tensor if tensor.is_contiguous() else tensor.contiguous()).numpy()
     return array
 
 
@@ -56,7 +59,7 @@ def _room(like: Tensor, *shape: int) -> Tensor:
 
     Torch may lay large tensors on pages of 2 MB each, which leaves gaps between those of every step.
     """
-    return torch.from_numpy(np.empty(shape, _rows(like[:0]).dtype))
+    return torch.from_numpy(laying.aligned(shape, KINDS[like.dtype]))
 
 
 def forward(kind: Similarity, query: Tensor, table: Tensor, index: Tensor) -> Tensor:
@@ -83,7 +86,7 @@ def backward_query(
 
 def _groups(table: Tensor, part: Contribution) -> tuple[NDArray[np.int64], ...]:
     """Distinct rows, where their positions start, and the positions, as `grouping.group` gives them."""
-    if max(len(table), part.index.numel() + len(part.ids)) >= 1 << 31:
+    if max(table.shape[0], part.index.numel() + part.ids.numel()) >= 1 << 31:
         raise ValueError(f"{len(table)} rows, {part.index.numel()} candidates: expected fewer than 2^31")
     groups: tuple[NDArray[np.int64], ...] = grouping.group(_rows(part.index), _rows(part.ids), len(table))
     return groups

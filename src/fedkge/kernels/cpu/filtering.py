@@ -9,7 +9,7 @@ from fedkge.kernels.cpu.compile import elementwise
 
 BLOCK = 32  #: queries that a thread takes at a time
 BITS = 14  #: of the filter that answers are looked up in
-MANY = 8  #: answers for each negative from which on negatives are looked up among answers
+MANY = 32  #: answers for each negative from which on negatives are looked up among answers
 
 
 @elementwise()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numba
 import numpy as np
 
 from fedkge.kernels.cpu.compile import elementwise, inline, unfused
+from fedkge.kernels.cpu.prefetch import AHEAD, ask
 from fedkge.kernels.cpu.similarity import MODULUS
 from fedkge.kernels.cpu.tiles import GROUP, SIDE
 from fedkge.kernels.cpu.vectors import BYTES
@@ -14,6 +17,25 @@ from fedkge.kernels.cpu.vectors import BYTES
 @inline()
 def address(array):
     return np.int64(array.ctypes.data)
+
+
+def aligned(shape, dtype):
+    """A new array that begins at a whole vector, not written.
+
+    A vector that lies across two cache lines takes longer to load.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    raw = np.empty(size + BYTES, np.uint8)
+    skip = -raw.__array_interface__["data"][0] % BYTES
+    return raw[skip : skip + size].view(dtype).reshape(shape)
+
+
+@inline()
+def aligned_zeros(rows, lanes, like):
+    """Zeros [rows, lanes] that begin at a whole vector; inside of kernels."""
+    raw = np.zeros((rows + 1) * lanes, like.dtype)
+    skip = -address(raw) % BYTES // like.itemsize
+    return raw[skip : skip + rows * lanes].reshape((rows, lanes))
 
 
 @unfused()
@@ -40,8 +62,8 @@ def room(kind, query, table, negatives, starts):
     wide = -(-(table.shape[1] // parts) // lanes) * lanes * parts
     rows = -(-n // SIDE) * SIDE + SIDE
     there = np.array_equal(placed, starts) and query.shape == (placed[-1], wide)
-    queries = query if there else np.empty((placed[-1], wide), table.dtype)
-    return placed, queries, np.empty((c, wide // lanes, rows, lanes), table.dtype)
+    queries = query if there else aligned((placed[-1], wide), table.dtype)
+    return placed, queries, aligned((c, wide // lanes, rows, lanes), table.dtype)
 
 
 @unfused()
@@ -64,8 +86,13 @@ def pack(kind, query, table, negatives, starts, places, queries, packed):
         k, first = task // groups, task % groups * SIDE
         row = np.empty(wide, table.dtype)
         for j in range(first, min(first + SIDE, rows)):
-            _copy(table[negatives[k, min(j, n - 1)]], span, parts, row)
-            _deal(row, packed, k, j)
+            ask(table, negatives[k, min(j + AHEAD, n - 1)])
+            e = negatives[k, min(j, n - 1)]
+            if wide == table.shape[1]:
+                _deal(table[e], packed, k, j)
+            else:
+                _copy(table[e], span, parts, row)
+                _deal(row, packed, k, j)
     moved = 0 if address(queries) == address(query) else queries.shape[0] // GROUP
     for task in numba.prange(moved):
         first = task * GROUP

@@ -9,7 +9,7 @@ import numba
 import numpy as np
 
 from fedkge.kernels.cpu.compile import elementwise, inline, unfused
-from fedkge.kernels.cpu.laying import address
+from fedkge.kernels.cpu.laying import address, aligned_zeros
 from fedkge.kernels.cpu.similarity import DOT, L1, L2, MODULUS, TINY
 from fedkge.kernels.cpu.tiles import GROUP, backward_dot, backward_l1, backward_l2, backward_modulus
 from fedkge.kernels.cpu.vectors import BYTES
@@ -120,7 +120,7 @@ def gradients(
                 slopes[p] = 0
     for task in numba.prange((starts.shape[0] - 1) * real):
         k, block = task // real, task % real
-        pulled = np.zeros((parts, n, lanes), table.dtype)
+        pulled = aligned_zeros(parts * n, lanes, table)
         for near in range(0, n, NEAR):
             for p in range(places[k], places[k + 1], GROUP):
                 _tile_gradient(
@@ -143,7 +143,12 @@ def gradients(
                 )
         for part in range(parts):
             first = part * span + block * lanes
-            _unpack(pulled[part], values[b + k * n : b + (k + 1) * n], first, span - block * lanes)
+            _unpack(
+                pulled[part * n : (part + 1) * n],
+                values[b + k * n : b + (k + 1) * n],
+                first,
+                span - block * lanes,
+            )
     for task in numba.prange(queries.shape[0] // GROUP):
         first = task * GROUP
         k = np.searchsorted(places, first, side="right") - 1

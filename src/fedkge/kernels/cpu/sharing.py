@@ -12,12 +12,20 @@ from fedkge.kernels.cpu.compile import elementwise, inline, unfused, written
 from fedkge.kernels.cpu.exponential import decay
 from fedkge.kernels.cpu.laying import address
 from fedkge.kernels.cpu.losses import log1p
+from fedkge.kernels.cpu.prefetch import ask
 from fedkge.kernels.cpu.similarity import DOT, L1, L2, MODULUS
-from fedkge.kernels.cpu.tiles import SIDE, forward_dot, forward_l1, forward_l2, forward_modulus
+from fedkge.kernels.cpu.tiles import (
+    SIDE,
+    forward_dot,
+    forward_l1,
+    forward_l2,
+    forward_modulus,
+    row_sum,
+)
 from fedkge.kernels.cpu.vectors import BYTES
 
 BLOCK = 32  #: queries that a thread scores at a time
-CLOSE = 16  #: negatives that stay in the first cache while a block's queries pass by
+CLOSE = 16384  #: bytes of negatives that stay in the first cache while a block's queries pass by
 LANES = 16  #: sums that a true candidate's coordinates are added up in
 
 
@@ -81,10 +89,15 @@ def _add(kind, q, e, whole, sums):
 
 
 @unfused()
-def _scores(kind, found, out):  # [n + padding], [n]
-    """Similarities from what a tile adds up."""
-    for j in range(out.shape[0]):
-        out[j] = found[j] if kind == DOT else (-np.sqrt(found[j]) if kind == L2 else -found[j])
+def _scores(kind, found, mine, theirs, out):  # [n + padding], scalar, [n + padding], [n]
+    """Similarities from what a tile adds up, and by L1 from the sums of the query and of the negatives."""
+    two = found.dtype.type(2)
+    if kind == L1:
+        for j in range(out.shape[0]):
+            out[j] = mine + theirs[j] - two * found[j]
+    else:
+        for j in range(out.shape[0]):
+            out[j] = found[j] if kind == DOT else (-np.sqrt(found[j]) if kind == L2 else -found[j])
 
 
 @unfused()
@@ -129,16 +142,29 @@ def scores(
     blocks, rows = packed.shape[1], packed.shape[2]
     wide, item = blocks * lanes, table.itemsize
     real = blocks // 2 if kind == MODULUS else blocks
+    close = max(1, CLOSE // (SIDE * wide * item)) * SIDE
     for task in numba.prange((queries.shape[0] + BLOCK - 1) // BLOCK):
         found, weight = np.empty((BLOCK, rows), table.dtype), np.empty(n, table.dtype)
-        sums = np.empty(LANES, table.dtype)
+        sums, mine, theirs = (
+            np.empty(LANES, table.dtype),
+            np.empty(BLOCK, table.dtype),
+            np.empty(rows, table.dtype),
+        )
         first, stop = task * BLOCK, min((task + 1) * BLOCK, queries.shape[0])
         while first < stop:
             k = np.searchsorted(places, first, side="right") - 1
             last = min(stop, places[k + 1])
-            for near in range(0, n, CLOSE):
+            for i in range(starts[k] + first - places[k], min(starts[k] + last - places[k], starts[k + 1])):
+                ask(table, true[i])  # they lie anywhere
+            for p in range(first, last if kind == L1 else first):
+                at = address(queries) + p * wide * item
+                row_sum(ones[0], (at, np.int64(BYTES), np.int64(blocks), address(mine) + (p - first) * item))
+            for j in range(n if kind == L1 else 0):
+                at = address(packed) + (k * blocks * rows + j) * BYTES
+                row_sum(ones[0], (at, np.int64(rows * BYTES), np.int64(blocks), address(theirs) + j * item))
+            for near in range(0, n, close):
                 for p in range(first, last, SIDE):
-                    for j in range(near, min(near + CLOSE, n), SIDE):
+                    for j in range(near, min(near + close, n), SIDE):
                         _tile(
                             kind,
                             ones[0],
@@ -159,7 +185,7 @@ def scores(
                 i = starts[k] + p - places[k]
                 if i < starts[k + 1]:
                     scores[i, 0] = _true(kind, query[i], table[true[i]], sums)
-                    _scores(kind, found[p - first], scores[i, 1:])
+                    _scores(kind, found[p - first], mine[p - first], theirs, scores[i, 1:])
                     if losses.shape[0]:
                         losses[i] = _contrast(scores[i], gone[i], options[0], options[1], weight, slopes[i])
             first = last

@@ -20,6 +20,8 @@ GROUP = 8  #: queries in a tile of gradients
 def _forward(kind: int) -> Callable[..., None]:
     """SIDE x SIDE sums over the coordinates: distances without their sign, squares for L2, products.
 
+    Of L1 it is the larger coordinate of both: |x - e| = 2 max(x, e) - x - e, and sums of rows are known.
+
     `ones` is where a 1 lies: an addition that is written as x * 1 + y uses units of the processor that
     additions leave idle.
     """
@@ -56,10 +58,11 @@ def _forward(kind: int) -> Callable[..., None]:
                     if kind == DOT:
                         sums[k] = v.fma(xs[m], e, sums[k])
                         continue
-                    gap = b.fsub(xs[m], e)
                     if kind == L1:
-                        sums[k] = v.fma(v.abs(gap), one, sums[k])
-                    elif kind == L2:
+                        sums[k] = v.fma(v.larger(xs[m], e), one, sums[k])
+                        continue
+                    gap = b.fsub(xs[m], e)
+                    if kind == L2:
                         sums[k] = v.fma(gap, gap, sums[k])
                     else:
                         other = b.fsub(ys[m], f)
@@ -74,6 +77,16 @@ def _forward(kind: int) -> Callable[..., None]:
             out = b.add(out, out_step)
 
     return write
+
+
+def _row_sum(v: Vectors, row: Any, step: Any, blocks: Any, out: Any) -> None:
+    """The sum of a row's coordinates in the order of a tile of L1: equal rows are 0 apart."""
+
+    def body(i: Any, sums: list[Any]) -> list[Any]:
+        return [v.b.fadd(sums[0], v.load(row, v.b.mul(i, step)))]
+
+    (total,) = v.loop(blocks, [v.constant(0.0)], body)
+    v.store_some([v.sum(total)], 0, 1, out)
 
 
 def _backward(kind: int) -> Callable[..., None]:
@@ -149,6 +162,7 @@ def _backward(kind: int) -> Callable[..., None]:
 forward_l1, forward_l2, forward_modulus, forward_dot = (
     vectorised(10, _forward(kind)) for kind in (L1, L2, MODULUS, DOT)
 )
+row_sum = vectorised(4, _row_sum)
 backward_l1, backward_l2, backward_modulus, backward_dot = (
     vectorised(12, _backward(kind)) for kind in (L1, L2, MODULUS, DOT)
 )

@@ -81,8 +81,9 @@ class Vectors:
     def fma(self, a: Any, b: Any, c: Any) -> Any:
         return self._call("fma", a, b, c)
 
-    def abs(self, a: Any) -> Any:
-        return self._call("fabs", a)
+    def larger(self, a: Any, b: Any) -> Any:
+        """The larger one in each lane; `b` where one is not a number."""
+        return self.b.select(self.b.fcmp_ordered(">", a, b), a, b)
 
     def square(self, x: Any, y: Any) -> Any:
         """x^2 + y^2 + the least normal number, so that one over its root is finite."""
@@ -133,6 +134,14 @@ class Vectors:
                 level = [self.b.fadd(self.shuffle(x, y, even), self.shuffle(x, y, odd)) for x, y in pairs]
             found += level
         return found
+
+    def sum(self, vector: Any) -> Any:
+        """The sum of one vector in every lane, in the order of `sums`."""
+        even, odd = (list(range(first, 2 * self.lanes, 2)) for first in (0, 1))
+        for _ in range(self.lanes.bit_length() - 1):
+            pair = (self.shuffle(vector, vector, lanes) for lanes in (even, odd))
+            vector = self.b.fadd(*pair)
+        return vector
 
     def loop(self, count: Any, carried: Sequence[Any], body: Callable[[Any, list[Any]], list[Any]]) -> Any:
         """`for i in range(count): carried = body(i, carried)`, in registers; at least once."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedkge.errors import DataError
 from fedkge.randomness import generator
-from fedkge.reports.compared.paired import Difference
+from fedkge.reports.compared.baseline import Difference
 
 Values: TypeAlias = NDArray[np.float64]
 RESAMPLES = 1000
@@ -50,14 +50,20 @@ def mean_of(runs: Sequence[Values]) -> Values:
 
 def reciprocal_ranks(path: Path, sides: str = "both") -> Values:
     """1 / rank of each of a site's test questions, head before tail, from the file that its run has kept."""
+    ranks, _ = read_ranks(path)
+    return 1 / np.concatenate([of for side, of in ranks.items() if sides in ("both", side)])
+
+
+def read_ranks(path: Path) -> tuple[dict[str, Values], NDArray[np.int32] | None]:
+    """By side the rank of every test triple's end, and the triples [n, 3]; earlier versions kept none."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
     try:
         found = load(path.read_bytes())
-        ranks = np.concatenate([found[side] for side in ("head", "tail") if sides in ("both", side)])
+        ranks = {side: found[side].astype(np.float64) for side in ("head", "tail")}
     except (SafetensorError, KeyError) as error:
         raise DataError(f"{path}: cannot be read ({error}); expected ranks, as a run writes them") from None
-    if not (ranks >= 1).all():
+    if not all((of >= 1).all() for of in ranks.values()):
         raise DataError(f"{path}: a rank below 1; expected ranks, as a run writes them")
-    return 1 / ranks.astype(np.float64)
+    return ranks, found.get("triples")

@@ -89,6 +89,11 @@ def time_row(run: Run) -> Row:
     }
 
 
+def total_seconds(run: Run) -> float | None:
+    """From start to end."""
+    return time_row(run)["seconds"]
+
+
 def budget(run: Run) -> Row:
     """What the run was given to learn with, and how much of it sites have used."""
     options = chosen(run)

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from fedkge.reports.folders.before import Kind
-from fedkge.reports.folders.options import METHOD, SEED, START, chosen, same, spoken, swept_keys
+from fedkge.reports.folders.options import METHOD, NAME, SEED, START, chosen, same, spoken, swept_keys, tails
 from fedkge.reports.folders.run import Run
 
 
@@ -66,6 +66,10 @@ class Group:
         """A test metric over seeds: of the sides that runs are judged by, unless a split is named."""
         return self.over(lambda run: run.metrics(split or run.headline(view), site).get(metric))
 
+    def valid(self, metric: str = "mrr") -> Spread | None:
+        """What runs are chosen by: the same metric of the tables that they kept, on validation."""
+        return self.over(lambda run: run.metrics(run.chosen_by).get(metric))
+
     def over(self, value: Callable[[Run], float | None]) -> Spread | None:
         """A number of each run that has ended, over seeds."""
         return spread(value(run) for run in self.ended)
@@ -79,7 +83,8 @@ def experiments(runs: Sequence[Run]) -> list[Group]:
     groups: dict[tuple[str, int], list[Run]] = {}
     times: Counter[tuple[str, int]] = Counter()
     for run in runs:
-        options = same({key: value for key, value in chosen(run).items() if key != SEED})
+        called = {NAME: run.config.get(NAME)}
+        options = same(called | {key: value for key, value in chosen(run).items() if key != SEED})
         again = times[options, run.seed]
         times[options, run.seed] += 1
         groups.setdefault((options, again), []).append(run)
@@ -97,18 +102,23 @@ def _rank(reference: Kind | None) -> int:
 
 
 def _labels(groups: Sequence[Sequence[Run]]) -> list[str]:
-    """The approach and the options in which the experiments differ; folders where that is not enough."""
+    """The run's name, or the approach and the options in which experiments differ.
+
+    Where that is the same for two, both are told; then folders, by as much of their paths as is needed.
+    """
     first = [group[0] for group in groups]
     keys = [key for key in swept_keys(first) if key not in (METHOD, START)]
-    names = []
+    told = []
     for run in first:
         options = chosen(run)
         own = [spoken(key, options[key], keys) for key in keys if key in options]
-        names.append(" · ".join([run.approach, *own]))
-    for more in (lambda run: run.name, lambda run: str(run.path)):
-        if len(set(names)) == len(names):
-            return names
-        names = [f"{name} · {more(run)}" for name, run in zip(names, first, strict=True)]
+        told.append(" · ".join([run.approach, *own]))
+    names = [str(run.config.get(NAME) or one) for run, one in zip(first, told, strict=True)]
+    short = tails(str(run.path) for run in first)
+    for more in (told, [short[str(run.path)] for run in first]):
+        twice = Counter(names)
+        pairs = zip(names, more, strict=True)
+        names = [f"{name} · {one}" if twice[name] > 1 and name != one else name for name, one in pairs]
     return names
 
 
@@ -125,12 +135,12 @@ def _colours(references: Sequence[Kind | None]) -> list[tuple[str, int]]:
 
 
 def foremost(groups: Sequence[Group], most: int) -> list[Group]:
-    """All, or of too many to draw alone, pooled, and the best of the rest; in their order."""
+    """All, or of too many to draw alone, pooled, and the best of the rest on validation; in their order."""
     if len(groups) <= most:
         return list(groups)
 
     def merit(group: Group) -> tuple[bool, float]:
-        found = group.test()
+        found = group.valid()
         return group.first.reference is not None, found.mean if found else -1.0
 
     chosen = sorted(groups, key=merit, reverse=True)[:most]

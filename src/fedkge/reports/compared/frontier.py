@@ -80,6 +80,11 @@ class Choice:
         return ("none" if "none" in kinds else ", ".join(sorted(kinds))) if kinds else None
 
     @property
+    def unit(self) -> str | None:
+        """What its ε protects; None: there is none."""
+        return ", ".join(dict.fromkeys(str(cost["unit"]) for cost in self.costs)) or None
+
+    @property
     def accountant(self) -> str | None:
         return ", ".join(dict.fromkeys(str(cost["accountant"]) for cost in self.costs)) or None
 
@@ -190,7 +195,8 @@ def rows_of(frontier: Frontier) -> list[Row]:
     rows = []
     for name, choice in pairs:
         row: Row = {"frontier": frontier.label, "mode": name, "epsilon": choice.epsilon}
-        row |= {"delta": choice.delta, "guarantee": choice.guarantee, "accountant": choice.accountant}
+        row |= {"delta": choice.delta, "unit": choice.unit}
+        row |= {"guarantee": choice.guarantee, "accountant": choice.accountant}
         for metric in METRICS:
             row |= told(metric, choice.test(metric), several)
         base = frontier.without(choice)

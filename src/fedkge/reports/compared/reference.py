@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate
+from dataclasses import replace
+from itertools import accumulate, takewhile
 from math import isfinite
+from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
 from fedkge.errors import ConfigError, suggest
-from fedkge.reports.compared.averages import mean_curve, validation
 from fedkge.reports.compared.details import Row
-from fedkge.reports.compared.experiments import Group, experiments, spread
+from fedkge.reports.compared.experiments import Group, experiments, foremost, spread
 from fedkge.reports.compared.tables import mean
+from fedkge.reports.drawing.curves import BY_BYTES, WEIGHTED, mean_curve, over_bytes, point, validation
+from fedkge.reports.drawing.figure import Figure, decades, titled
+from fedkge.reports.drawing.lines import Line, Point, Scale, line_figure
 from fedkge.reports.folders.run import Curve, Run
+from fedkge.reports.pages.markup import size
 
 LEVELS = {"99": 0.99, "98": 0.98}  #: shares of the reference's best validation MRR
 CONVERGED = "CG"  #: the level of a run's own best validation MRR
@@ -39,6 +44,49 @@ class Unit(NamedTuple):
     spent: Mapping[str, Reached]  #: by level
 
 
+class Course(NamedTuple):
+    """How far a run was after each validated round, and what it had sent by then."""
+
+    progress: Curve  #: the best validation MRR so far
+    values: Curve
+    bytes: Curve
+    ended: bool = True
+
+    @classmethod
+    def of(cls, run: Run) -> Course:
+        return cls(progress(run), run.sent("values"), run.sent("bytes"), run.ended)
+
+    @property
+    def best(self) -> float | None:
+        """The best validation MRR of a run that has ended."""
+        return max(self.progress.values(), default=None) if self.ended else None
+
+    def reached(self, level: float | None) -> Reached:
+        """What the run had spent when its validation MRR first was at least `level`."""
+        if level is None:
+            return None
+        number = next((number for number, mrr in sorted(self.progress.items()) if mrr >= level), None)
+        if number is None:
+            return NEVER if self.ended else None
+        return Cost(number, self.values.get(number, 0), self.bytes.get(number, 0))
+
+    def spent(self, top: float | None) -> dict[str, Reached]:
+        """By level, of which those in per cent are shares of `top`."""
+        shares = {name: None if top is None else share * top for name, share in LEVELS.items()}
+        return {name: self.reached(level) for name, level in {CONVERGED: self.best, **shares}.items()}
+
+    def unit(self) -> Unit:
+        """The run as a reference."""
+        return Unit(self.best, self.spent(self.best))
+
+    def costs(self, base: Unit | None) -> Row:
+        """What a run reached and spent, by itself and in units of a reference; see `reference_rows`."""
+        row: Row = {"valid_mrr": self.best}
+        for level, own in self.spent(base.mrr if base else None).items():
+            row |= _cells(level, own, base.spent[level] if base else None)
+        return row
+
+
 def progress(run: Run) -> Curve:
     """Round -> the best validation MRR so far, over all sites; where each keeps its own, of their bests."""
     if run.keeps_each:
@@ -54,36 +102,12 @@ def _so_far(curve: Curve) -> dict[int, float]:
 
 def best(run: Run) -> float | None:
     """The best validation MRR of a run that has ended."""
-    return max(progress(run).values(), default=None) if run.ended else None
+    return Course.of(run).best
 
 
 def reached(run: Run, level: float | None) -> Reached:
     """What the run had spent when its validation MRR first was at least `level`."""
-    if level is None:
-        return None
-    number = next((number for number, mrr in sorted(progress(run).items()) if mrr >= level), None)
-    if number is None:
-        return NEVER if run.ended else None
-    return Cost(number, run.sent("values").get(number, 0), run.sent("bytes").get(number, 0))
-
-
-def unit(run: Run) -> Unit:
-    """The run as a reference."""
-    return Unit(best(run), _spent(run, best(run)))
-
-
-def cost_row(run: Run, base: Unit | None) -> Row:
-    """What a run reached and spent, by itself and in units of a reference; see `reference_rows`."""
-    row: Row = {"valid_mrr": best(run)}
-    for level, own in _spent(run, base.mrr if base else None).items():
-        row |= _cells(level, own, base.spent[level] if base else None)
-    return row
-
-
-def _spent(run: Run, top: float | None) -> dict[str, Reached]:
-    """By level, of which those in per cent are shares of `top`."""
-    shares = {name: None if top is None else share * top for name, share in LEVELS.items()}
-    return {name: reached(run, level) for name, level in {CONVERGED: best(run), **shares}.items()}
+    return Course.of(run).reached(level)
 
 
 def reference_rows(runs: Sequence[Run], reference: str) -> list[Row]:
@@ -137,7 +161,8 @@ def references(groups: Sequence[Group], name: str) -> list[Group]:
 
 def _folders(group: Group) -> list[str]:
     """Names of the runs' folders; of several seeds, of the folder that holds them."""
-    return [run.path.parent.name if run.name == f"seed-{run.seed}" else run.name for run in group.runs]
+    paths = [run.path.parent if run.path.name == f"seed-{run.seed}" else run.path for run in group.runs]
+    return [path.name for path in paths]
 
 
 def _problem(run: Run) -> tuple[str, str]:
@@ -155,13 +180,13 @@ def _by_experiment(groups: Sequence[Group], reference: str) -> list[tuple[Group,
     found = []
     for group in groups:
         base = beside(group, bases)
-        units = {run.seed: unit(run) for run in base.runs} if base else {}
+        units = {run.seed: Course.of(run).unit() for run in base.runs} if base else {}
         found.append((group, [_row(group.label, run, units.get(run.seed)) for run in group.runs]))
     return found
 
 
 def _row(label: str, run: Run, base: Unit | None) -> Row:
-    return {"run": label, "seed": run.seed, **cost_row(run, base)}
+    return {"run": label, "seed": run.seed, **Course.of(run).costs(base)}
 
 
 def _cells(level: str, own: Reached, other: Reached) -> Row:
@@ -184,3 +209,66 @@ def _told(key: str, values: Sequence[float | str | None], several: bool) -> Row:
     numbers = [value for value in values if not isinstance(value, str)]
     found = spread(numbers)
     return {key: mean(numbers)} | ({f"{key}_std": found.std if found else None} if several else {})
+
+
+DRAWN = 8  #: experiments beside the reference; of more, the best
+NEAR = 0.9  #: of the least that any line reaches is where all begin, so that levels can be told apart
+
+
+def reference_figures(groups: Sequence[Group], reference: str) -> list[Figure]:
+    """One per reference that has ended, with the experiments on the same data and model."""
+    bases = references(groups, reference)
+    figures = []
+    for base in bases:
+        compared = [group for group in groups if beside(group, bases) is base]
+        others = foremost([group for group in compared if group is not base], DRAWN)
+        drawn = [group for group in compared if group is base or group in others]
+        figures += _figure(base, drawn)
+    return figures
+
+
+def _figure(base: Group, groups: Sequence[Group]) -> list[Figure]:
+    """None when nothing was sent, or the level to reach is not known yet."""
+    tops = [top for run in base.runs if (top := best(run)) is not None]
+    talking = [group for group in groups if any(run.traffic.bytes for run in group.runs)]
+    lines = {line.name: line for line in _near([_over_bytes(group) for group in talking])}
+    sent = [of.x for line in lines.values() for of in line.points]
+    if not tops or not sent:
+        return []
+    ends = min(sent), max(sent)
+    drawn = [lines.get(group.label) or _silent(group, ends) for group in groups]
+    for name, share in LEVELS.items():
+        level = [Point(x, share * fmean(tops)) for x in ends]
+        drawn.append(Line(f"{name} % of {base.label}", level, "soft", 2))
+    title = f"Validation MRR over bytes sent, beside {base.label}"
+    label = f"{title}, one line per experiment, and the levels to reach; {WEIGHTED}."
+    xaxis = titled("sent so far, in both directions", **decades(*ends, size))
+    return [line_figure(title, label, drawn, Scale(xaxis, titled("filtered MRR"), BY_BYTES))]
+
+
+def _over_bytes(group: Group) -> Line:
+    """With a star where a run converged; means over seeds have no such point."""
+    curves = [mean_curve(*validation(run)) for run in group.runs]
+    points = over_bytes(curves, [run.sent() for run in group.runs], group.known_until)
+    top = best(group.first)
+    found = reached(group.first, top)
+    alone = len(group.runs) == 1
+    star = Point(found.bytes, top) if alone and top is not None and isinstance(found, Cost) else None
+    return Line(group.label, points, group.colour, group.dash, star)
+
+
+def _near(lines: Sequence[Line]) -> list[Line]:
+    """Each from just before it comes near the best of the worst; without what a logarithm does not have."""
+    known = [[of for of in line.points if of.x > 0 and isfinite(of.y)] for line in lines]
+    least = NEAR * min((max(of.y for of in points) for points in known if points), default=0.0)
+    before = [sum(1 for _ in takewhile(lambda of: of.y < least, points)) for points in known]
+    return [
+        replace(line, points=points[max(0, n - 1) :])
+        for line, points, n in zip(lines, known, before, strict=True)
+    ]
+
+
+def _silent(group: Group, ends: tuple[float, float]) -> Line:
+    """Who sends nothing is a level, at the best that it reaches."""
+    tops = [max(curve.values()) for run in group.runs if (curve := progress(run))]
+    return Line(group.label, [point(x, tops) for x in ends] if tops else [], group.colour, 1)

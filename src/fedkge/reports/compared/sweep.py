@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedkge.reports.compared.choosing import best_groups
 from fedkge.reports.compared.details import Row, time_row
 from fedkge.reports.compared.experiments import Group, experiments
 from fedkge.reports.compared.tables import mean, told
@@ -13,21 +14,25 @@ from fedkge.reports.folders.run import Run
 __all__ = ["lines_of", "sweep_rows", "swept", "swept_keys"]
 
 
-def sweep_rows(runs: Sequence[Run], asked: Sequence[str] = ()) -> list[Row]:
-    """One row per grid point: the swept keys' values, test metrics over all sites, and what they took.
+def sweep_rows(runs: Sequence[Run], asked: Sequence[str] = (), show_test: bool = False) -> list[Row]:
+    """One row per grid point: the swept keys' values, validation and test over all sites, what they took.
 
-    Keys that were `asked` for are there whether or not points differ in them.
+    Keys that were `asked` for are there whether or not points differ in them. `best` marks points that are
+    chosen by validation; `mrr` and `hits@10` are test metrics, None of other points unless `show_test`.
     `mrr_std` is there when a point has several seeds; `bytes` is both directions; None is not known (yet).
     """
     groups = experiments(runs)
+    best = [group for group in best_groups(groups) if group.valid() is not None]
     keys = dict.fromkeys((*asked, *_telling(runs, groups)))
     several = any(len(group.runs) > 1 for group in groups)
     rows = []
     for group in groups:
         options = chosen(group.first)
         row: Row = {key: options.get(key) for key in keys}
-        row |= {"seeds": len(group.runs)} | told("mrr", group.test(), several)
-        row |= told("hits@10", group.test("hits@10"), False)
+        shown = show_test or group in best
+        row |= {"seeds": len(group.runs), "best": group in best} | told("valid_mrr", group.valid(), several)
+        row |= told("mrr", group.test() if shown else None, several)
+        row |= told("hits@10", group.test("hits@10") if shown else None, False)
         row |= {
             "trained" if "rounds" in keys else "rounds": mean(run.last_round for run in group.runs),
             "up_bytes": mean(run.traffic.up_bytes for run in group.runs),

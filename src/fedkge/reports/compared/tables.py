@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from statistics import fmean
+from typing import TypeAlias
 
-from fedkge.reports.compared.baseline import alone, versus
+from fedkge.reports.compared.baseline import BETTER, WORSE, Differences, alone, versus
 from fedkge.reports.compared.details import Row, time_row
 from fedkge.reports.compared.experiments import Group, Spread, experiments
-from fedkge.reports.compared.paired import BETTER, WORSE, Differences
-from fedkge.reports.folders.run import Run
+from fedkge.reports.folders.run import Curve, Run
 
 METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@5", "hits@10")
 ALL_SITES = "all sites"
@@ -139,3 +140,115 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 def _minus(value: Spread | None, base: Spread | None) -> float | None:
     return None if value is None or base is None else value.mean - base.mean
+
+
+LOCAL = "local"  #: the tables that a run is judged by, where there are others: they never leave their site
+
+
+def view_rows(runs: Sequence[Run]) -> list[Row]:
+    """One row per table of each experiment that measures several: test metrics over all sites, kept round."""
+    groups = experiments(runs)
+    several = any(len(group.runs) > 1 for group in groups)
+    rows = []
+    for group in groups:
+        names = views(group.runs)
+        for view in ["", *names] if names else []:
+            row: Row = {"run": group.label, "table": view or LOCAL}
+            for metric in METRICS:
+                row |= told(metric, group.test(metric, view=view), several)
+            rows.append({**row, "best_round": mean(kept_at(run, view) for run in group.runs)})
+    return rows
+
+
+def kept_at(run: Run, view: str) -> int | None:
+    """The round whose tables a view is of; the latest over sites. The empty one are the local tables."""
+    return max(run.kept_rounds(view), default=None)
+
+
+def has_views(runs: Iterable[Run]) -> bool:
+    """Whether any run measures or validates more than the tables that it is judged by."""
+    runs = list(runs)
+    return bool(views(runs)) or any(of.views for run in runs for of in run.validations.values())
+
+
+ALL = "all"
+
+
+def seed_rows(runs: Sequence[Run]) -> list[Row]:
+    """One row per site and one for all sites, of every experiment: each metric's `x` and `x_std` over seeds.
+
+    `run` names the experiment when there are several. A deviation is None with a single seed.
+    """
+    groups = experiments(runs)
+    rows = []
+    for group in groups:
+        for site in [*group.sites, None]:
+            row: Row = {"run": group.label} if len(groups) > 1 else {}
+            row |= {"site": ALL if site is None else site, "seeds": len(group.ended)}
+            for metric in METRICS:
+                row |= told(metric, group.test(metric, site), True)
+            for view in views(group.runs):
+                row |= told(f"{view}_mrr", group.test(site=site, view=view), True)
+            rows.append(row)
+    return rows
+
+
+def each_seed_rows(groups: Sequence[Group]) -> list[Row]:
+    """One row per run of the experiments that have several: what the means are made of."""
+    return [
+        {
+            "run": group.label,
+            "seed": run.seed,
+            **{metric: run.metrics(run.headline()).get(metric) for metric in METRICS},
+            "rounds": run.last_round,
+            "best_round": max(run.kept.values(), default=None),
+        }
+        for group in groups
+        if len(group.runs) > 1
+        for run in group.runs
+    ]
+
+
+Dial: TypeAlias = Mapping[str, Mapping[int, float]]  # site -> validated round -> told from then on
+
+
+def dial_rows(groups: Sequence[Group]) -> list[dict[str, str | int]]:
+    """A row per run whose method has such numbers: what became of each."""
+    return [
+        {"run": group.label, "seed": run.seed, **{name: _at_sites(dial) for name, dial in dials(run).items()}}
+        for group in groups
+        for run in group.runs
+        if dials(run)
+    ]
+
+
+def dials(run: Run) -> Mapping[str, Dial]:
+    """By name, what each site was told after each validation."""
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    for number in sorted(run.validations):
+        for name, told in run.validations[number].dials.items():
+            for site, value in told.items():
+                found.setdefault(name, {}).setdefault(site, {})[number] = value
+    return found
+
+
+def _at_sites(dial: Dial) -> str:
+    """Of all sites at once, or where theirs differ, of each."""
+    alike: dict[str, list[str]] = {}
+    for site, told in dial.items():
+        alike.setdefault(changes(told), []).append(site)
+    if len(alike) == 1:
+        return next(iter(alike))
+    return "; ".join(f"{what} ({', '.join(sites)})" for what, sites in alike.items())
+
+
+def changes(told: Curve) -> str:
+    """`round 4` where a number left zero there, once; `never`; or everything that it became."""
+    rounds = sorted(told)
+    steps = [(n, told[n]) for before, n in pairwise(rounds) if told[n] != told[before]]
+    first = told[rounds[0]]
+    if not steps:
+        return "never" if first == 0 else f"{first:g} from round {rounds[0]} on, the first validated"
+    if first == 0 and [value for _, value in steps] == [1]:
+        return f"round {steps[0][0]}"
+    return ", ".join([f"{first:g} at first", *(f"{value:g} after round {n}" for n, value in steps)])

@@ -1,4 +1,4 @@
-"""What went between hub and sites, and who took part, as plain rows."""
+"""What went between hub and sites, and who took part: as plain rows and as plots."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from enum import IntEnum
 from fedkge.reports.compared.details import Row, shared_rows
 from fedkge.reports.compared.experiments import Group
 from fedkge.reports.compared.tables import mean
+from fedkge.reports.drawing.figure import Figure, bytes_axis, heat, mark, named_axis, text, titled
+from fedkge.reports.drawing.plots import BARS, CELLS, across, stacked_figure
 from fedkge.reports.folders.run import Run, Traffic
 
 
@@ -103,3 +105,63 @@ def traffic_rows(groups: Sequence[Group]) -> list[Row]:
         refused = [sum(len(done.refused) for done in run.rounds.values()) for run in group.runs]
         rows.append(row | {"late": mean(late), "refused": mean(refused)})
     return rows
+
+
+DIRECTIONS = {"up_bytes": "up, to the hub", "down_bytes": "down, to sites"}
+MARKS = 60  #: rounds whose cells have room for a letter
+LETTERS = {Attendance.TOOK_PART: "", Attendance.AWAY: "", Attendance.LATE: "L", Attendance.REFUSED: "R"}
+
+
+def round_figure(rows: Sequence[Row]) -> Figure:
+    """Bytes of each round, down on top of up."""
+    rounds, hover = [row["round"] for row in rows], "round %{x}<br>%{fullData.name}: %{y:.4s}B"
+    traces = [
+        mark("bar", words, way.removesuffix("_bytes"), 0, hover, x=rounds, y=[row[way] for row in rows])
+        for way, words in DIRECTIONS.items()
+    ]
+    layout = {"xaxis": titled("round"), "yaxis": bytes_axis("sent"), "barmode": "stack", "bargap": 0.1}
+    label = "Bytes sent in each round, up to the hub and down to sites; the table below has the numbers."
+    return Figure("Bytes by round", label, traces, layout, 300, tools=True)
+
+
+def experiments_figure(rows: Sequence[Row]) -> Figure:
+    """Bytes of each experiment, down beside up."""
+    label = (
+        "Bytes that each experiment sent, up to the hub and down to sites; the table below has the numbers."
+    )
+    parts = [
+        (words, way.removesuffix("_bytes"), [row[way] for row in rows]) for way, words in DIRECTIONS.items()
+    ]
+    return stacked_figure("Bytes sent", label, [row["run"] for row in rows], parts, "sent in all rounds")
+
+
+def site_bytes_figure(rows: Sequence[Row]) -> Figure | None:
+    """Bytes between the hub and each site, by direction."""
+    if len(rows) > BARS:
+        return None
+    return across("Bytes by site", "Bytes between the hub and each site", rows, DIRECTIONS, "%{x:.3s}B")
+
+
+def attendance_figure(run: Run) -> Figure | None:
+    """Which site took part in which round; None when all did, or when sites are too many for a row each."""
+    seen, rounds = attendance(run), sorted(run.rounds)
+    missed = any(kind is not Attendance.TOOK_PART for of in seen.values() for kind in of.values())
+    if not missed or len(seen) > CELLS:
+        return None
+    letters = [[LETTERS[of[n]] for n in rounds] for of in seen.values()] if len(rounds) <= MARKS else None
+    trace = heat(rounds, [[int(of[n]) for n in rounds] for of in seen.values()], letters)
+    trace |= {"zmin": -0.5, "zmax": len(Attendance) - 0.5, "xgap": 1, "ygap": 3, "showscale": False}
+    trace |= {"meta": {"series": "attendance"}, "hovertemplate": "%{customdata}<extra></extra>"}
+    trace["customdata"] = [
+        [text(f"{site}, round {n}: {_words(run, site, n, of[n])}") for n in rounds]
+        for site, of in seen.items()
+    ]
+    xaxis = titled("round", showgrid=False, zeroline=False)
+    layout = {"xaxis": xaxis, "yaxis": named_axis(list(seen), down=True)}
+    label = "Which site took part in which round, was not asked, late, or refused; the table has the counts."
+    return Figure("Who took part", label, [trace], layout, 80 + 30 * len(seen))
+
+
+def _words(run: Run, site: str, number: int, kind: Attendance) -> str:
+    why = reason(run, site, number)
+    return f"{kind.words}: {why}" if why else kind.words

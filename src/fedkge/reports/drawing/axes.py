@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import unescape
@@ -83,10 +84,23 @@ def _shown(value: float, words: Mapping[str, Any]) -> str:
     form, suffix = words.get("tickformat", ""), words.get("ticksuffix", "")
     if form.endswith("%"):
         return f"{100 * value:.4g}%"
-    if form.endswith("s"):
-        for unit in ("", "k", "M", "G"):
-            if abs(value) < 1000:
-                return f"{value:.4g}{unit}{suffix}"
-            value /= 1000
-        return f"{value:.4g}T{suffix}"
-    return f"{value:.4g}{suffix}"
+    return f"{scaled(value, 4) if form.endswith('s') else f'{value:.4g}'}{suffix}"
+
+
+def scaled(value: float, digits: int) -> str:
+    """A large number with its unit: 2.5M."""
+    for unit in ("", "k", "M", "G"):
+        if abs(value) < 1000:
+            return f"{value:.{digits}g}{unit}"
+        value /= 1000
+    return f"{value:.{digits}g}T"
+
+
+def filled_in(template: str, value: float) -> str:
+    """A number as plotly's `%{x:.3s}` would write it."""
+
+    def written(found: re.Match[str]) -> str:
+        form = found[1]
+        return scaled(value, int(form.strip(".s") or 4)) if form.endswith("s") else f"{value:{form}}"
+
+    return re.sub(r"%\{[xy]:([^}]*)\}", written, template)

@@ -1,35 +1,150 @@
-"""Plots over rounds: how training went."""
+"""Plots over rounds and bytes: how training went, what it cost on the wire; means over sites and seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from math import inf, nan
+from statistics import fmean
 
-from fedkge.reports.compared.averages import (
-    WEIGHTED,
-    losses,
-    mean_curve,
-    over_seeds,
-    points,
-    reach,
-    validation,
-)
-from fedkge.reports.compared.experiments import Group
-from fedkge.reports.compared.views import LOCAL
-from fedkge.reports.drawing.figure import Figure
+from fedkge.reports.compared.experiments import Group, spread
+from fedkge.reports.compared.tables import LOCAL
+from fedkge.reports.drawing.figure import Figure, bytes_axis, titled
 from fedkge.reports.drawing.lines import Line, Point, Scale, coloured, line_figure, small_figure
 from fedkge.reports.folders.run import Curve, Curves, Run, side_note
 
+WEIGHTED = "mean over sites, weighted by their triples"
+
+
+def losses(run: Run) -> tuple[Curves, Mapping[str, float]]:
+    """Training loss per site, and each site's weight in their mean."""
+    return run.losses, dict.fromkeys(run.losses, 1.0)
+
+
+def validation(run: Run) -> tuple[Curves, Mapping[str, float]]:
+    """Validation MRR per site, and each site's weight in their mean."""
+    queries = {site: max(counts.values()) for site, counts in run.validation("count").items()}
+    return run.validation("mrr"), queries
+
+
+def mean_curve(sites: Curves, weights: Mapping[str, float]) -> dict[int, float]:
+    """The weighted mean over sites, from the round on that all have reached.
+
+    A site that has stopped goes on counting, with its last value.
+    """
+    begun = {site: curve for site, curve in sites.items() if curve}
+    total = sum(weights[site] for site in begun)
+    return {
+        number: sum(weights[site] * value for site, value in zip(begun, values, strict=True)) / total
+        for number, values in together(list(begun.values())).items()
+    }
+
+
+def together(curves: Sequence[Curve]) -> dict[int, list[float]]:
+    """Round -> every curve's value there or, where it has none, its last one; once all have begun."""
+    rounds = sorted({number for curve in curves for number in curve})
+    latest: list[float | None] = [None] * len(curves)
+    found = {}
+    for number in rounds:
+        latest = [curve.get(number, value) for curve, value in zip(curves, latest, strict=True)]
+        known = [value for value in latest if value is not None]
+        if len(known) == len(curves):
+            found[number] = known
+    return found
+
+
+def points(curve: Curve) -> list[Point]:
+    """One run's curve."""
+    return [Point(number, curve[number]) for number in sorted(curve)]
+
+
+def over_seeds(curves: Sequence[Curve], until: float = inf) -> list[Point]:
+    """Mean and deviation of several runs' curves; a run that has stopped counts with its last value."""
+    values = together([curve for curve in curves if curve])
+    return [point(n, of) for n, of in values.items() if n <= until]
+
+
+def over_bytes(curves: Sequence[Curve], sent: Sequence[Curve], until: float = inf) -> list[Point]:
+    """Each round's mean value against the bytes that runs had sent by then, in the mean."""
+    begun = [(curve, amount) for curve, amount in zip(curves, sent, strict=True) if curve]
+    amounts = together([amount for _, amount in begun])
+    values = together([curve for curve, _ in begun])
+    return [point(fmean(amounts[n]), of) for n, of in values.items() if n in amounts and n <= until]
+
+
+def point(x: float, values: Sequence[float]) -> Point:
+    """Mean with a band of one deviation; a value that is no number makes a gap."""
+    found = spread(values)
+    if found is None or found.n < len(values):
+        return Point(x, nan)
+    band = (None, None) if found.std is None else (found.mean - found.std, found.mean + found.std)
+    return Point(x, found.mean, *band)
+
+
+def reach(curves: Curves, weights: Mapping[str, float]) -> list[Point]:
+    """The mean of many sites over a band from the lowest to the highest."""
+    mean = mean_curve(curves, weights)
+    of = {number: [c[number] for c in curves.values() if number in c] for number in mean}
+    return [Point(number, y, min(of[number]), max(of[number])) for number, y in mean.items()]
+
+
+BY_BYTES = "%{x:.3s}B sent: %{y:.4f}"
+DIRECTIONS = {"bytes": "in both directions", "up_bytes": "up, to the hub", "down_bytes": "down, to sites"}
+
+
+def own_bytes_figures(run: Run) -> list[Figure]:
+    """One run's validation MRR and training loss over bytes: in both directions, and each by itself."""
+    looks = {"bytes": ("ink", 0), "up_bytes": ("up", 1), "down_bytes": ("down", 2)}
+    figures = []
+    for title, unit, mean, curve in (
+        ("Validation MRR over bytes sent", "filtered MRR", WEIGHTED, mean_curve(*validation(run))),
+        ("Training loss over bytes sent", "loss", "mean over sites", mean_curve(*losses(run))),
+    ):
+        lines = [
+            Line(words, over_bytes([curve], [run.sent(kind)]), *looks[kind])
+            for kind, words in DIRECTIONS.items()
+        ]
+        scale = Scale(bytes_axis("sent so far"), titled(unit), BY_BYTES)
+        label = f"{title}, {mean}: a line for both directions and one for each."
+        figures.append(replace(line_figure(title, label, lines, scale), ends=()))  # they end far apart
+    return figures
+
+
+def bytes_figures(groups: Sequence[Group]) -> list[Figure]:
+    """Validation MRR over bytes, both directions and each; who sends nothing is a level to compare with."""
+    figures = []
+    for kind, words in DIRECTIONS.items():
+        most = max(max(run.sent(kind).values(), default=0) for group in groups for run in group.runs)
+        if not most:
+            return []
+        lines = [_line(group, kind, most) for group in groups]
+        scale = Scale(bytes_axis(f"sent so far, {words}"), titled("filtered MRR"), BY_BYTES)
+        title = f"Validation MRR over bytes sent {words}"
+        label = f"{title}, one line per experiment; {WEIGHTED}."
+        figures.append((line_figure if kind == "bytes" else small_figure)(title, label, lines, scale))
+    return figures
+
+
+def _line(group: Group, kind: str, most: float) -> Line:
+    means = [mean_curve(*validation(run)) for run in group.runs]
+    if any(run.traffic.bytes for run in group.runs):
+        sent = [run.sent(kind) for run in group.runs]
+        return Line(group.label, over_bytes(means, sent, group.known_until), group.colour, group.dash)
+    best = [max(curve.values()) for curve in means if curve]
+    level = [point(x, best) for x in (0, most)] if best else []
+    return Line(group.label, level, group.colour, 1)
+
+
 LINES = 8  #: sites that get a line of their own in one plot; more are drawn as a mean with a band
 FACETS = 12  #: sites that get a small plot of their own when experiments are compared
-ROUNDS: dict[str, Any] = {"title": {"text": "round"}, "rangemode": "tozero"}
+ROUNDS = titled("round", rangemode="tozero")
 BY_ROUND = "round %{x}: %{y:.4f}"
-MRR = Scale(ROUNDS, {"title": {"text": "filtered MRR"}}, BY_ROUND)
+MRR = Scale(ROUNDS, titled("filtered MRR"), BY_ROUND)
 
 
 def loss_figures(groups: Sequence[Group]) -> list[Figure]:
     """Training loss over rounds: all in one plot, then site by site when experiments are compared."""
-    scale = Scale(ROUNDS, {"title": {"text": "loss"}}, BY_ROUND)
+    scale = Scale(ROUNDS, titled("loss"), BY_ROUND)
     return _over_rounds(groups, losses, lambda run: {}, "Training loss", "mean over sites", scale)
 
 

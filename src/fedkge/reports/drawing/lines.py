@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from fedkge.reports.compared.experiments import COLOURS
-from fedkge.reports.drawing.figure import End, Figure, Trace, finite, text
+from fedkge.reports.drawing.figure import End, Figure, Trace, finite, mark, text
 
 HEIGHT = 360  #: pixels of a plot of lines
 AREA = 270  #: of these about so many between its axes
@@ -51,54 +51,52 @@ def coloured(i: int) -> tuple[str, int]:
 
 def line_figure(title: str, label: str, lines: Sequence[Line], scale: Scale) -> Figure:
     """Lines with bands under them, named at their ends."""
-    drawn = [line for line in lines if line.points]
-    traces = [trace for i, line in enumerate(drawn) for trace in _band(i, line)]
-    traces += [trace for i, line in enumerate(drawn) for trace in _line(i, line, scale.hover)]
-    low, high = _range(drawn)
+    low, high = _range(lines)
     layout = {"xaxis": scale.xaxis, "yaxis": {**scale.yaxis, "range": [low, high]}}
-    return Figure(title, label, traces, layout, HEIGHT, tools=True, ends=_ends(drawn, low, high))
+    ends = _ends([line for line in lines if line.points], low, high)
+    return Figure(title, label, _traces(lines, scale.hover), layout, HEIGHT, tools=True, ends=ends)
 
 
 def small_figure(title: str, label: str, lines: Sequence[Line], scale: Scale) -> Figure:
     """One of many small plots: the large one above it names axes and colours."""
-    traces = [trace for i, line in enumerate(lines) if line.points for trace in _band(i, line)]
-    traces += [trace for i, line in enumerate(lines) if line.points for trace in _line(i, line, scale.hover)]
     xaxis = {key: value for key, value in scale.xaxis.items() if key != "title"}
     layout = {"xaxis": {**xaxis, "nticks": 5}, "yaxis": {"nticks": 5}, "showlegend": False}
-    return Figure(title, label, traces, layout, 210)
+    return Figure(title, label, _traces(lines, scale.hover), layout, 210)
 
 
-def _line(group: int, line: Line, hover: str) -> list[Trace]:
+def _traces(lines: Sequence[Line], hover: str) -> list[Trace]:
+    """Bands first, so that no line is under one."""
+    drawn = [(str(i), line) for i, line in enumerate(lines) if line.points]
+    return [trace for of in (_band, _line) for group, line in drawn for trace in of(group, line, hover)]
+
+
+def _line(group: str, line: Line, hover: str) -> list[Trace]:
     """A line, and a star on the kept point."""
-    common: Trace = {"type": "scatter", "name": text(line.name), "legendgroup": str(group)}
-    common["meta"] = {"series": line.series, "dash": line.dash}
-    points = line.points
-    traces = [
-        {
-            **common,
-            "mode": "lines" if len(points) > 1 else "markers",
-            "x": [point.x for point in points],
-            "y": [finite(point.y) for point in points],
-            "hovertemplate": f"%{{fullData.name}}<br>{hover}<extra></extra>",
-        }
-    ]
+    name = "%{fullData.name}<br>"
+    style = (line.name, line.series, line.dash)
+    x, y = [point.x for point in line.points], [finite(point.y) for point in line.points]
+    mode = "lines" if len(x) > 1 else "markers"
+    traces = [mark("scatter", *style, f"{name}{hover}", x=x, y=y, mode=mode, legendgroup=group)]
     if line.star is not None:
-        kept = {"x": [line.star.x], "y": [finite(line.star.y)], "showlegend": False}
-        template = f"%{{fullData.name}}<br>kept: {hover}<extra></extra>"
-        star = {"mode": "markers", "marker": {"symbol": "star", "size": 14}, "hovertemplate": template}
-        traces.append({**common, **kept, **star})
+        kept: Trace = {"x": [line.star.x], "y": [finite(line.star.y)], "mode": "markers"}
+        kept |= {"marker": {"symbol": "star", "size": 14}, "showlegend": False, "legendgroup": group}
+        traces.append(mark("scatter", *style, f"{name}kept: {hover}", **kept))
     return traces
 
 
-def _band(group: int, line: Line) -> list[Trace]:
+def _band(group: str, line: Line, hover: str) -> list[Trace]:
     """What is under a line, from its lower edge to its upper."""
     points = [point for point in line.points if point.low is not None and point.high is not None]
-    edge: Trace = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
-    edge |= {"x": [point.x for point in points], "showlegend": False, "legendgroup": str(group)}
-    edge["meta"] = {"series": line.series, "dash": 0}
-    low = {**edge, "y": [finite(point.low) for point in points]}
-    high = {**edge, "y": [finite(point.high) for point in points], "fill": "tonexty"}
-    return [low, high] if points else []
+    return band(line.series, points, legendgroup=group) if points else []
+
+
+def band(series: str, points: Sequence[Point], **more: Any) -> list[Trace]:
+    """Its lower edge, and its upper edge, down to which it is filled."""
+    more |= {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
+    more["x"] = [point.x for point in points]
+    low = mark("scatter", "", series, y=[finite(point.low) for point in points], **more)
+    high = mark("scatter", "", series, y=[finite(point.high) for point in points], fill="tonexty", **more)
+    return [low, high]
 
 
 def _range(lines: Sequence[Line]) -> tuple[float, float]:
@@ -117,7 +115,7 @@ def _ends(lines: Sequence[Line], low: float, high: float) -> list[End]:
     last.sort(key=lambda end: -end[0])
     wanted = [(high - y) / (high - low) * AREA for y, _ in last]  # pixels from the top
     return [
-        End(line.series, text(line.name, 22), y, at - place)
+        End(line.series, text(line.name), y, at - place)
         for (y, line), at, place in zip(last, wanted, apart(wanted, GAP, AREA), strict=True)
     ]
 

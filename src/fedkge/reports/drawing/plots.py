@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedkge.reports.compared.baseline import alone, versus
+from fedkge.reports.compared.baseline import Differences, alone, versus
 from fedkge.reports.compared.details import Row, size_rows
 from fedkge.reports.compared.experiments import Group
-from fedkge.reports.compared.paired import Difference, Differences
-from fedkge.reports.drawing.figure import Figure, Trace, finite, named_axis, text
+from fedkge.reports.drawing.figure import (
+    Figure,
+    Trace,
+    beside,
+    bytes_axis,
+    colorbar,
+    finite,
+    heat,
+    mark,
+    named_axis,
+    square,
+    text,
+    titled,
+    whiskers,
+)
 from fedkge.reports.folders.run import Run, side_note
 
 BARS = 40  #: sites that get bars; more are drawn as a distribution
@@ -26,17 +39,13 @@ def site_figure(groups: Sequence[Group]) -> Figure | None:
     traces: list[Trace] = []
     for group in ended:
         found = [group.test(site=site) for site in sites]
-        trace = _bars(group, sites, [finite(of.mean) if of else None for of in found])
-        deviations = [of.std if of else None for of in found]
-        if any(deviations) and trace["type"] == "bar":
-            trace["error_y"] = {"type": "data", "array": deviations, "width": 3, "thickness": 1.3}
-        elif len(sites) * len(ended) <= NUMBERS:
-            trace |= {"texttemplate": "%{y:.3f}", "textposition": "outside", "cliponaxis": False}
-        traces.append(trace)
-    layout = _bar_layout(ended, sites)
-    layout["yaxis"] = {"title": {"text": "test MRR, filtered"}, "rangemode": "tozero"}
+        shown = whiskers([of.std if of else None for of in found])
+        shown = shown or (beside("%{y:.3f}") if len(sites) * len(ended) <= NUMBERS else {})
+        traces.append(_bars(group, sites, [finite(of.mean) if of else None for of in found], shown))
+    yaxis = titled("test MRR, filtered", rangemode="tozero")
     label = "Test MRR of each site, one bar per experiment; the table below has the numbers."
     judged = side_note(run for group in ended for run in group.runs)
+    layout = _bar_layout(len(ended), sites, yaxis)
     return Figure(f"Test MRR by site{judged}", label, traces, layout, 400, tools=True)
 
 
@@ -49,48 +58,32 @@ def gain_figure(groups: Sequence[Group], beyond: Mapping[str, Differences] | Non
         return None
     traces = []
     for group, gains in compared:
-        trace = _bars(group, sites, [gains.sites.get(site) for site in sites], "+.4f")
-        known = (beyond or {}).get(group.label, {})
-        if known and trace["type"] == "bar":
-            trace["error_y"] = _whiskers([known.get(site) for site in sites])
-        elif len(sites) * len(compared) <= NUMBERS:
-            trace |= {"texttemplate": "%{y:+.3f}", "textposition": "outside", "cliponaxis": False}
-        traces.append(trace)
-    layout = _bar_layout([group for group, _ in compared], sites)
-    layout["yaxis"] = {"title": {"text": "test MRR minus alone"}, "zeroline": True, "zerolinewidth": 2}
+        known = [(beyond or {}).get(group.label, {}).get(site) for site in sites]
+        up = [one.high - one.mean if one else None for one in known]
+        shown = whiskers(up, [one.mean - one.low if one else None for one in known])
+        shown = shown or (beside("%{y:+.3f}") if len(sites) * len(compared) <= NUMBERS else {})
+        traces.append(_bars(group, sites, [gains.sites.get(site) for site in sites], shown, "+.4f"))
+    yaxis = titled("test MRR minus alone", zeroline=True, zerolinewidth=2)
     label = "Test MRR of each site minus its test MRR alone: above zero it gains by joining, below it loses."
+    layout = _bar_layout(len(compared), sites, yaxis)
     return Figure("What joining brings each site", label, traces, layout, 340, tools=True)
 
 
-def _whiskers(found: Sequence[Difference | None]) -> dict[str, Any]:
-    """From each bar's end to both ends of its interval."""
-    up = [one.high - one.mean if one else None for one in found]
-    down = [one.mean - one.low if one else None for one in found]
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": up,
-        "arrayminus": down,
-        "width": 3,
-        "thickness": 1.3,
-    }
-
-
-def _bars(group: Group, sites: Sequence[str], values: Sequence[float | None], form: str = ".4f") -> Trace:
-    """A bar per site, or points beside a box when sites are too many."""
-    full = [text(site, 200) for site in sites]
-    common: Trace = {"name": text(group.label), "y": values, "customdata": full}
-    common["meta"] = {"series": group.colour, "dash": group.dash}
+def _bars(
+    group: Group, sites: Sequence[str], values: Sequence[float | None], shown: Trace, form: str = ".4f"
+) -> Trace:
+    """A bar per site, with what is shown at it, or points beside a box when sites are too many."""
+    data: Trace = {"y": values, "customdata": [text(site) for site in sites]}
+    name, series, dash = group.label, group.colour, group.dash
     if len(sites) > BARS:
-        hover = f"%{{customdata}}: %{{y:{form}}}<extra></extra>"
-        box = {"type": "box", "boxpoints": "all", "jitter": 0.4, "pointpos": 0, "showlegend": False}
-        return {**common, **box, "hovertemplate": hover}
-    hover = f"%{{customdata}}<br>%{{fullData.name}}: %{{y:{form}}}<extra></extra>"
-    return {**common, "type": "bar", "x": list(range(len(sites))), "hovertemplate": hover}
+        data |= {"boxpoints": "all", "jitter": 0.4, "pointpos": 0, "showlegend": False}
+        return mark("box", name, series, dash, f"%{{customdata}}: %{{y:{form}}}", **data)
+    data |= {"x": list(range(len(sites))), **shown}
+    return mark("bar", name, series, dash, f"%{{customdata}}<br>%{{fullData.name}}: %{{y:{form}}}", **data)
 
 
-def _bar_layout(groups: Sequence[Group], sites: Sequence[str]) -> dict[str, Any]:
-    layout: dict[str, Any] = {"showlegend": len(groups) > 1}
+def _bar_layout(groups: int, sites: Sequence[str], yaxis: dict[str, Any]) -> dict[str, Any]:
+    layout: dict[str, Any] = {"showlegend": groups > 1, "yaxis": yaxis}
     if len(sites) <= BARS:
         layout |= {"xaxis": named_axis(sites), "barmode": "group", "bargap": 0.3, "bargroupgap": 0.06}
     return layout
@@ -114,26 +107,34 @@ def across(
     sites = [row["site"] for row in rows]
     most = max((row[kind] or 0 for row in rows for kind in kinds), default=0)
     room = {"visible": False, "range": [0, 1.4 * most or 1]}  # for the numbers
-    down = {**named_axis(sites), "autorange": "reversed"}
-    layout = {"xaxis": room, "yaxis": down, "showlegend": len(kinds) > 1, "bargap": 0.3, "barmode": "group"}
+    layout = {"xaxis": room, "yaxis": named_axis(sites, down=True), "showlegend": len(kinds) > 1}
     traces = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "x": [row[kind] for row in rows],
-            "y": list(range(len(sites))),
-            "texttemplate": form,
-            "textposition": "outside",
-            "cliponaxis": False,
-            "customdata": [text(site, 200) for site in sites],
-            "hovertemplate": f"%{{customdata}}: {form}<extra>{name}</extra>",
-            "meta": {"series": ("up", "down")[i] if len(kinds) > 1 else "plain", "dash": 0},
-        }
+        _across(sites, name, ("up", "down")[i] if len(kinds) > 1 else "plain", [row[kind] for row in rows])
+        | beside(form)
+        | {"hovertemplate": f"%{{customdata}}: {form}<extra>{name}</extra>"}
         for i, (kind, name) in enumerate(kinds.items())
     ]
     height = 40 + 30 * (len(kinds) > 1) + (14 + 14 * len(kinds)) * len(sites)
+    layout |= {"bargap": 0.3, "barmode": "group"}
     return Figure(title, f"{label}; the table below has the numbers.", traces, layout, height)
+
+
+def _across(names: Sequence[str], kind: str, series: str, values: Sequence[float], hover: str = "") -> Trace:
+    """Bars from left to right, one below the other."""
+    places = {"x": values, "y": list(range(len(names))), "customdata": [text(name) for name in names]}
+    return mark("bar", "", series, 0, hover, orientation="h", **places) | {"name": kind}
+
+
+def stacked_figure(
+    title: str, label: str, names: Sequence[str], kinds: Sequence[tuple[str, str, Sequence[float]]], unit: str
+) -> Figure:
+    """A bar per name, of parts one behind the other: what each is called, its colour and its amounts."""
+    form = "%{x:,.1f} s" if unit == "seconds" else "%{x:.4s}B"
+    hover = f"%{{customdata}}<br>%{{fullData.name}}: {form}"
+    traces = [_across(names, kind, series, values, hover) for kind, series, values in kinds]
+    xaxis = titled(unit) if unit == "seconds" else bytes_axis(unit)
+    layout = {"barmode": "stack", "bargap": 0.4, "xaxis": xaxis, "yaxis": named_axis(names, down=True)}
+    return Figure(title, label, traces, layout, 150 + 38 * len(names))
 
 
 def overlap_figure(run: Run) -> Figure | None:
@@ -146,48 +147,21 @@ def overlap_figure(run: Run) -> Figure | None:
         [None if i == j or not row[i] else row[j] / row[i] for j in range(len(sites))]
         for i, row in enumerate(counts)
     ]
-    names = [text(site, 200) for site in sites]
-    heat = {
-        "type": "heatmap",
-        "x": list(range(len(sites))),
-        "y": list(range(len(sites))),
-        "z": share,
-        "zmin": 0,
-        "zmax": max((value for row in share for value in row if value), default=1),
-        "customdata": [
-            [[names[i], names[j], count] for j, count in enumerate(row)] for i, row in enumerate(counts)
-        ],
-        "hovertemplate": "%{customdata[0]} has %{customdata[2]:,} entities of %{customdata[1]}"
-        "<br>%{z:.1%} of its own<extra></extra>",
-        "hoverongaps": False,
-        "xgap": 2,
-        "ygap": 2,
-        "colorbar": {"tickformat": ".0%", "thickness": 12, "outlinewidth": 0, "title": {"text": "share"}},
-        "meta": {"series": "heat"},
-    }
-    if len(sites) <= 16:
-        heat |= {"text": [[f"{count:,}" for count in row] for row in counts], "texttemplate": "%{text}"}
-    layout = {"xaxis": named_axis(sites), "yaxis": {**named_axis(sites), "autorange": "reversed"}}
+    cells = [[f"{count:,}" for count in row] for row in counts] if len(sites) <= 16 else None
+    trace = heat(list(range(len(sites))), share, cells) | colorbar("share", tickformat=".0%")
+    trace |= {"zmin": 0, "zmax": max((value for row in share for value in row if value), default=1)}
+    trace["customdata"] = [
+        [[text(sites[i]), text(sites[j]), count] for j, count in enumerate(row)]
+        for i, row in enumerate(counts)
+    ]
+    hover = "%{customdata[0]} has %{customdata[2]:,} entities of %{customdata[1]}<br>%{z:.1%} of its own"
+    trace["hovertemplate"] = f"{hover}<extra></extra>"
     label = "Entities in common between sites, as a share of the row's site; the table below has the counts."
-    return Figure("Entities in common", label, [heat], layout, max(320, 90 + 34 * len(sites)))
+    return Figure("Entities in common", label, [trace], square(sites), max(320, 90 + 34 * len(sites)))
 
 
 def time_figure(rows: Sequence[Row], kinds: dict[str, str]) -> Figure:
     """Seconds by kind of work, one bar per experiment."""
-    traces = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "x": [row[kind] or 0 for row in rows],
-            "y": list(range(len(rows))),
-            "customdata": [text(row["run"], 200) for row in rows],
-            "hovertemplate": "%{customdata}<br>%{fullData.name}: %{x:,.1f} s<extra></extra>",
-            "meta": {"series": f"part{i}", "dash": 0},
-        }
-        for i, (kind, name) in enumerate(kinds.items())
-    ]
-    down = {**named_axis([row["run"] for row in rows]), "autorange": "reversed"}
-    layout = {"barmode": "stack", "bargap": 0.4, "xaxis": {"title": {"text": "seconds"}}, "yaxis": down}
+    parts = [(name, f"part{i}", [row[k] or 0 for row in rows]) for i, (k, name) in enumerate(kinds.items())]
     label = f"Seconds that each experiment spent on {', '.join(kinds.values())}."
-    return Figure("Seconds by kind of work", label, traces, layout, 150 + 38 * len(rows))
+    return stacked_figure("Seconds by kind of work", label, [row["run"] for row in rows], parts, "seconds")

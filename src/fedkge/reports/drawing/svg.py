@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from html import escape, unescape
+from math import cos, pi, sin
 from statistics import quantiles
 from typing import Any
 
-from fedkge.reports.drawing.axes import Axis, axis
+from fedkge.reports.drawing.axes import Axis, axis, filled_in
 from fedkge.reports.drawing.figure import Figure, Trace
 from fedkge.reports.pages.page import LIGHT
 
@@ -35,10 +36,9 @@ class _Drawing:
     def __init__(self, figure: Figure) -> None:
         self.figure, layout = figure, figure.layout
         self.named = [one for one in figure.data if one.get("name") and one.get("showlegend", True)]
-        if layout.get("showlegend") is False or len(self.named) < 2:
-            self.named = []
-        self.rows = list(_legend(self.named))
-        top = TOP + LINE * len(self.rows)
+        self.rows = list(_legend(self.named)) if len(self.named) > 1 else []
+        self.small = layout.get("showlegend") is False and bool(self.rows)  # one of many: says what it is
+        top = TOP + LINE * (len(self.rows) + self.small)
         down = layout.get("yaxis", {})
         longest = max((len(unescape(str(name))) for name in down.get("ticktext", ())), default=0)
         left = min(300.0, max(LEFT, 24 + LETTER * longest))
@@ -68,11 +68,13 @@ class _Drawing:
 
     def parts(self) -> Iterator[str]:
         yield _text(14, 20, self.figure.title, weight="bold", size=14)
-        for i, row in enumerate(self.rows):
+        if self.small:
+            yield _text(14, TOP + 4, self.figure.label, colour=_colour("soft"))
+        for i, row in enumerate(self.rows, self.small):
             for at, trace in row:
                 y = TOP + LINE * i + 4
-                yield f'<rect x="{at}" y="{y - 8}" width="14" height="8" fill="{_series(trace)}"/>'
-                yield _text(at + 19, y, unescape(trace["name"]))
+                yield _sample(trace, at, y - 4)
+                yield _text(at + 27, y, unescape(trace["name"]))
         yield from _axes(self.x, self.y)
         bars = [one for one in self.figure.data if one["type"] == "bar"]
         base: dict[float, float] = {}
@@ -100,15 +102,12 @@ class _Drawing:
             yield f'<polygon points="{around}" fill="{colour}" fill-opacity="0.15"/>'
         mode = trace.get("mode", "lines")
         if "lines" in mode and trace.get("line", {}).get("width") != 0:
-            dash = DASHES[trace.get("meta", {}).get("dash", 0) % len(DASHES)]
             line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-            dashed = f' stroke-dasharray="{dash}"' if dash else ""
-            yield f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"{dashed}/>'
+            stroke = f'stroke="{colour}" stroke-width="2"{_dashed(trace)}'
+            yield f'<polyline points="{line}" fill="none" {stroke}/>'
         if "markers" in mode:
-            size = trace.get("marker", {}).get("size", 7)
-            size = size if isinstance(size, int | float) else 7
             for x, y in points:
-                yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size / 2:.1f}" fill="{colour}"/>'
+                yield _marker(trace, x, y)
         yield from self._whiskers(trace, [x for x, _ in points])
 
     def _whiskers(self, trace: Trace, places: Sequence[float]) -> Iterator[str]:
@@ -139,6 +138,14 @@ class _Drawing:
                 f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(w, 0.5):.1f}" height="{max(h, 0.5):.1f}" '
                 f'fill="{_series(trace)}"/>'
             )
+            if "texttemplate" in trace and "error_y" not in trace:
+                said, soft = filled_in(trace["texttemplate"], value), _colour("soft")
+                up = y - 4 if value >= 0 else y + h + 12
+                yield (
+                    _text(other + 5, middle + 4, said, colour=soft)
+                    if across
+                    else _text(middle, up, said, anchor="middle", colour=soft, size=10)
+                )
         if not across:
             yield from self._whiskers(trace, middles)
 
@@ -194,12 +201,38 @@ def _axes(x: Axis, y: Axis) -> Iterator[str]:
     yield f'<path d="M{left:.1f} {top:.1f}V{bottom:.1f}H{right:.1f}" fill="none" stroke="{_colour("line")}"/>'
 
 
+def _dashed(trace: Trace) -> str:
+    dash = DASHES[trace.get("meta", {}).get("dash", 0) % len(DASHES)]
+    return f' stroke-dasharray="{dash}"' if dash else ""
+
+
+def _sample(trace: Trace, x: float, y: float) -> str:
+    """What stands beside a name: a piece of its line, or of its bar."""
+    colour = _series(trace)
+    if trace["type"] != "scatter" or "lines" not in trace.get("mode", "lines"):
+        return f'<rect x="{x + 4}" y="{y - 4}" width="14" height="8" fill="{colour}"/>'
+    return f'<path d="M{x} {y}h22" stroke="{colour}" stroke-width="2"{_dashed(trace)}/>'
+
+
+def _marker(trace: Trace, x: float, y: float) -> str:
+    """A point: a star where a round was kept, hollow where nothing is guaranteed."""
+    marker, colour = trace.get("marker", {}), _series(trace)
+    size, symbol = marker.get("size", 7), str(marker.get("symbol", "circle"))
+    radius = (size if isinstance(size, int | float) else 7) / 2
+    fill = "#ffffff" if symbol.endswith("-open") else colour
+    if symbol != "star":
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{fill}" stroke="{colour}"/>'
+    tips = [(0.4 * radius if i % 2 else radius, pi * (i / 5 - 0.5)) for i in range(10)]
+    points = " ".join(f"{x + far * cos(turn):.1f},{y + far * sin(turn):.1f}" for far, turn in tips)
+    return f'<polygon points="{points}" fill="{colour}"/>'
+
+
 def _legend(named: Sequence[Trace]) -> Iterator[list[tuple[float, Trace]]]:
     """Names line by line, each with the pixel that it begins at."""
     row: list[tuple[float, Trace]] = []
     at = 14.0
     for trace in named:
-        wide = 36 + LETTER * len(unescape(trace["name"]))
+        wide = 44 + LETTER * len(unescape(trace["name"]))
         if row and at + wide > WIDTH:
             yield row
             row, at = [], 14.0

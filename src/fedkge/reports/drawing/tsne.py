@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from fedkge.errors import DataError, MissingPackage
 from fedkge.randomness import name_keys
 from fedkge.reports.compared.experiments import COLOURS, Group
-from fedkge.reports.drawing.canvas import Canvas
-from fedkge.reports.drawing.figure import Figure, Trace, text
+from fedkge.reports.drawing.figure import Canvas, Figure, Trace, mark, text
 from fedkge.reports.folders.run import Run
 
 MOST = 2000  #: entities that are placed, of all sites together
@@ -26,6 +25,7 @@ NOTE = (
     "Rows of entities as they were kept, placed so that neighbours stay neighbours; distances and directions "
     "between groups mean little."
 )
+PERSONS = "not drawn, as some entities are persons: a point would show the name and the row of one."
 BELOW = "Below, each site by itself: what another site has too, by name, stands out."
 
 
@@ -43,6 +43,9 @@ def planes(page: Canvas, groups: Sequence[Group]) -> str:
     parts = []
     for group in groups:
         if not group.first.ended:
+            continue
+        if group.first.names_persons:
+            parts.append(f'<p class="notice" role="note">{escape(f"{group.label}: {PERSONS}")}</p>')
             continue
         try:
             sites = placed(group.first)
@@ -154,15 +157,8 @@ def _axes(sites: Mapping[str, Placed]) -> dict[str, Any]:
 
 
 def _points(name: str, of: Placed, chosen: NDArray[np.bool_], series: str, symbol: str = "circle") -> Trace:
-    at = of.at[chosen].astype(np.float64).round(2)
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": text(name),
-        "x": at[:, 0].tolist(),
-        "y": at[:, 1].tolist(),
-        "customdata": [text(of.names[i], 80) for i in np.flatnonzero(chosen).tolist()],
-        "hovertemplate": "%{customdata}<extra>%{fullData.name}</extra>",
-        "marker": {"size": 5, "opacity": 0.75, "symbol": symbol, "line": {"width": 0}},
-        "meta": {"series": series, "dash": 0},
-    }
+    x, y = of.at[chosen].astype(np.float64).round(2).T.tolist()
+    look = {"size": 5, "opacity": 0.75, "symbol": symbol, "line": {"width": 0}}
+    names = [text(of.names[i]) for i in np.flatnonzero(chosen).tolist()]
+    hover = "%{customdata}<extra>%{fullData.name}</extra>"
+    return mark("scatter", name, series, 0, hover, mode="markers", x=x, y=y, customdata=names, marker=look)

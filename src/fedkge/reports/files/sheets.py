@@ -11,8 +11,9 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
+from fedkge.durable import write_whole
 from fedkge.errors import DataError
-from fedkge.reports.drawing.canvas import Canvas
+from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.drawing.svg import svg
 from fedkge.reports.folders.run import Run
 from fedkge.reports.pages.markup import Sheet, recorded
@@ -30,12 +31,18 @@ TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
 
 
 def write_tables(
-    runs: Sequence[Run], folder: Path, form: str, reference: str | None = None, tsne: bool = False
+    runs: Sequence[Run],
+    folder: Path,
+    form: str,
+    reference: str | None = None,
+    tsne: bool = False,
+    show_test: bool = False,
+    triples: bool = True,
 ) -> list[Path]:
     """Write every table (`csv`, `latex`, `markdown`) or every plot (`svg`) of a report into a folder."""
     canvas = Canvas()
     with recorded() as sheets:
-        parts = sections(runs, canvas, reference, tsne)
+        parts = sections(runs, canvas, reference, tsne, show_test, triples)
     if form == "svg":
         figures = canvas.figures.items()
         content = [(_name(parts, f'id="{name}"', one.title), svg(one)) for name, one in figures]
@@ -48,7 +55,7 @@ def write_tables(
         made = []
         for i, (name, text) in enumerate(content, 1):
             path = folder / f"{i:02d}-{name}{ending}"
-            path.write_text(text, encoding="utf-8")
+            write_whole(path, text.encode(), sync=False)
             made.append(path)
     except OSError as error:
         raise DataError(f"{folder}: cannot be written: {error.strerror}") from None

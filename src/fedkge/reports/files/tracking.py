@@ -16,10 +16,10 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedkge.durable import privately
 from fedkge.errors import DataError, MissingPackage
-from fedkge.reports.folders.journals import events
-from fedkge.reports.folders.load import CONFIG
-from fedkge.reports.folders.options import flat
+from fedkge.reports.folders.load import CONFIG, events
+from fedkge.reports.folders.options import NAME, flat, without_places
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,11 @@ def _numbers(event: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
                 yield f"sites/{site}/{event['split']}/{name}", value
 
 
+def called(run: Path, options: Mapping[str, Any]) -> str:
+    """The name of a run, or else of its folder."""
+    return str(options.get(NAME) or run.resolve().name)
+
+
 class Tracker(Protocol):
     """Where scalars go."""
 
@@ -71,7 +76,7 @@ class TensorBoard:
     def __init__(self, folder: Path, run: Path, options: Mapping[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         started = next((int(s.time) for s in scalars(run)), 0)
-        self.file = (folder / f"events.out.tfevents.{started}.{run.name}").open("wb")
+        self.file = (folder / f"events.out.tfevents.{started}.{run.resolve().name}").open("wb")
         self._write(_double(1, float(started)) + _bytes(3, b"brain.Event:2"))
 
     def add(self, scalar: Scalar) -> None:
@@ -140,7 +145,7 @@ def masked(data: bytes) -> int:
 
 @dataclass
 class MLflow:
-    """A folder `mlruns` as MLflow's file store keeps it; `mlflow ui --backend-store-uri FOLDER` shows it."""
+    """A folder as MLflow's file store keeps it, which MLflow 3 can move into its database."""
 
     folder: Path
     run: Path
@@ -167,7 +172,7 @@ class MLflow:
         )
         for name, value in self.options.items():
             (self.home / "params" / name).write_text(str(value), encoding="utf-8")
-        (self.home / "tags" / "mlflow.runName").write_text(self.run.name, encoding="utf-8")
+        (self.home / "tags" / "mlflow.runName").write_text(called(self.run, self.options), encoding="utf-8")
         self._meta("RUNNING")
 
     def add(self, scalar: Scalar) -> None:
@@ -191,7 +196,7 @@ class MLflow:
                 "experiment_id": "0",
                 "lifecycle_stage": "active",
                 "run_id": self.id,
-                "run_name": self.run.name,
+                "run_name": called(self.run, self.options),
                 "run_uuid": self.id,
                 "source_name": "",
                 "source_type": 4,
@@ -218,7 +223,12 @@ class WandB:
             raise MissingPackage("wandb", "a run for Weights & Biases", "wandb") from None
         folder.mkdir(parents=True, exist_ok=True)
         self.run = wandb.init(
-            mode="offline", dir=str(folder), name=run.name, project="fedkge", config=dict(options)
+            mode="offline",
+            dir=str(folder),
+            name=called(run, options),
+            project="fedkge",
+            config=dict(options),
+            settings=wandb.Settings(silent=True, console="off"),
         )
         self.run.define_metric("*", step_metric="round")
 
@@ -233,7 +243,7 @@ TRACKERS: dict[str, type[Any]] = {"tensorboard": TensorBoard, "mlflow": MLflow, 
 
 
 class Tracking:
-    """A run that is read again and again; each scalar is passed on once."""
+    """A run that is read again and again; each scalar is passed on once, into files for their owner only."""
 
     def __init__(self, run: Path, name: str, folder: Path) -> None:
         from fedkge.config import read_toml
@@ -241,7 +251,9 @@ class Tracking:
         if not (run / CONFIG).is_file():
             raise DataError(f"{run}: not a run folder; expected one with config.toml, as `fedkge run` makes")
         self.run, self.told = run, 0
-        self.tracker: Tracker = TRACKERS[name](folder, run, flat(read_toml(run / CONFIG)))
+        options = flat(without_places([read_toml(run / CONFIG)])[0])
+        with privately():
+            self.tracker: Tracker = TRACKERS[name](folder, run, options)
 
     @property
     def ended(self) -> bool:
@@ -251,7 +263,8 @@ class Tracking:
         """Pass on what is new; how much that was."""
         found = list(scalars(self.run))
         new = found[self.told :]
-        for scalar in new:
-            self.tracker.add(scalar)
+        with privately():
+            for scalar in new:
+                self.tracker.add(scalar)
         self.told = len(found)
         return len(new)

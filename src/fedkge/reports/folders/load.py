@@ -1,18 +1,22 @@
-"""Read run folders, given one by one or as folders that hold them."""
+"""Read run folders, given one by one or as folders that hold them, with the journals of their nodes."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from heapq import merge
 from pathlib import Path
 from typing import Any
 
 from fedkge.config import read_toml
 from fedkge.errors import ConfigError, DataError
+from fedkge.nodes.journal import read_journal
+from fedkge.nodes.ledgers import JOURNAL
 from fedkge.reports.folders.before import Kind
-from fedkge.reports.folders.journals import RUN, events
+from fedkge.reports.folders.options import without_places
 from fedkge.reports.folders.run import SIDES, Run
 from fedkge.reports.folders.story import Story, number
 
@@ -30,7 +34,11 @@ def load_runs(paths: Iterable[Path]) -> list[Run]:
             if folder.resolve() in folders:
                 raise DataError(f"{folder}: given twice; a run is compared with others, not with itself")
             folders[folder.resolve()] = folder
-    return [load_run(folder) for folder in folders.values()]
+    runs = [_load(folder) for folder in folders.values()]
+    configs = without_places([run.config for run in runs])
+    return [
+        replace(run, config=config, written=run.config) for run, config in zip(runs, configs, strict=True)
+    ]
 
 
 def find_runs(path: Path) -> list[Path]:
@@ -57,13 +65,18 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def load_run(path: Path) -> Run:
+    """One run by itself."""
+    return load_runs([path])[0]
+
+
+def _load(path: Path) -> Run:
     """Read `config.toml`, `run.jsonl` and, if the run has ended, `summary.json`."""
     if not (path / CONFIG).is_file():
         raise DataError(f"{path}: not a run folder; expected one with config.toml, as `fedkge run` makes")
     config, summary = _config(path / CONFIG), _summary(path / "summary.json")
     journal = path / RUN
     story = Story()
-    for event in events(path):
+    for event in () if _peer(config) else events(path):
         try:
             story.tell(event)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -75,9 +88,9 @@ def load_run(path: Path) -> Run:
         path=path.resolve(),
         config=config,
         summary=summary,
-        sites=list(summary["sites"]) if summary else story.sites,
+        sites=list(summary["sites"]) if summary else story.sites or _peer(config),
         environment=(summary or {}).get("environment") or story.environment,
-        kind=story.kind or _kind(story, summary),
+        kind=Kind.PEERS if _peer(config) else story.kind or _kind(story, summary),
         started=story.started,
         resumed=story.resumed,
         rounds=story.rounds,
@@ -86,6 +99,11 @@ def load_run(path: Path) -> Run:
         before=story.before,
         over=story.over,
     )
+
+
+def _peer(config: Mapping[str, Any]) -> list[str]:
+    """The peer that a folder is of, where it is one's own on a network and not a run of several."""
+    return [str(config["peer"])] if "peer" in config else []
 
 
 def _kind(story: Story, summary: dict[str, Any] | None) -> Kind:
@@ -128,3 +146,53 @@ def _summary(path: Path) -> dict[str, Any] | None:
             "entities, relations and metrics, as a run writes them"
         ) from None
     return dict(summary)
+
+
+RUN = "run.jsonl"  #: what the runtime wrote: when it started, what was carried, how it ended
+
+
+def events(run: Path) -> Iterator[dict[str, Any]]:
+    """In the order of time; events of one journal stay in its order.
+
+    A round has what was sent in it, and what the sites at hand noted of their training.
+    """
+    own, hub = list(read_journal(run / RUN)), run / "hub" / JOURNAL
+    sent = {event.get("round"): event for event in own if event.get("event") == "traffic"}
+    trained = _trained(run)
+    told = (
+        _whole(event, sent.get(event.get("round"), {}), trained.get(event.get("round"), {}))
+        if event.get("event") == "round"
+        else event
+        for event in (read_journal(hub) if hub.is_file() else ())
+    )
+    yield from merge(own, told, key=_time)
+
+
+def _time(event: Mapping[str, Any]) -> float:
+    time = event.get("time")
+    return float(time) if isinstance(time, int | float) else 0.0
+
+
+def _trained(run: Path) -> dict[int | None, dict[str, Any]]:
+    """Round -> site -> what it noted, the last time that it trained it."""
+    found: dict[int | None, dict[str, Any]] = {}
+    for journal in (*sorted(run.glob(f"*/{JOURNAL}")), *sorted(run.glob(f"sites/*/{JOURNAL}"))):
+        for event in read_journal(journal):
+            if event.get("event") == "trained":
+                found.setdefault(event.get("round"), {})[journal.parent.name] = event
+    return found
+
+
+def _whole(event: dict[str, Any], sent: dict[str, Any], trained: dict[str, Any]) -> dict[str, Any]:
+    sites: dict[str, dict[str, Any]] = {
+        site: {"loss": one["loss"]} for site, one in trained.items() if "loss" in one
+    }
+    for site, sums in sent.get("sites", {}).items():
+        sites[site] = {**sites.get(site, {}), **sums}
+    totals = {name: sum(one.get(name, 0) for one in trained.values()) for name in ("seconds", "triples")}
+    rest = {
+        name: value
+        for name, value in sent.items()
+        if name not in ("event", "time", "round", "seconds", "sites")
+    }
+    return {**rest, **event, **totals, "sites": sites}

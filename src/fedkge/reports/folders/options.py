@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import PurePath
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 from fedkge.reports.folders.run import Run
 
 SEED = "seed"
+NAME = "name"  #: of a run; changes nothing of what it does
 METHOD = "method.name"
 START = "start"  #: with the method, how a run came to its tables
 KEEP = "evaluate.keep"  #: no choice where sites stop each for itself, or have one table
@@ -30,7 +32,8 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def chosen(run: Run) -> dict[str, Any]:
     """A run's options, those that mean something to its method, which is told with what it goes on from."""
     options = flat(run.config) | {METHOD: run.approach}
-    return options if run.chooses_keep else {key: of for key, of in options.items() if key != KEEP}
+    idle = (NAME,) if run.chooses_keep else (NAME, KEEP)
+    return {key: of for key, of in options.items() if key not in idle}
 
 
 def swept_keys(runs: Sequence[Run]) -> list[str]:
@@ -60,6 +63,34 @@ def same(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 
+def tails(paths: Iterable[str]) -> dict[str, str]:
+    """Every path by its last parts, as few as tell all of them apart."""
+    parts = {path: [part for part in re.split(r"[/\\]", path) if part] for path in paths}
+    few = 1
+    while len({tuple(of[-few:]) for of in parts.values()}) < len(parts):
+        few += 1
+    return {path: "/".join(of[-few:]) for path, of in parts.items()}
+
+
+def without_places(configs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The same options with short paths: readers need not know where files lie on a machine."""
+    short = tails({value for config in configs for value in flat(config).values() if _is_place(value)})
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: replaced(of) for key, of in value.items()}
+        return short.get(value, value) if isinstance(value, str) else value
+
+    return [replaced(config) for config in configs]
+
+
+def _is_place(value: Any) -> bool:
+    """Whether an option is a whole path, as run folders keep them."""
+    return isinstance(value, str) and (
+        PurePosixPath(value).is_absolute() or PureWindowsPath(value).is_absolute()
+    )
+
+
 def short(key: str, keys: Sequence[str]) -> str:
     """The last part of a key, where it is the only such among `keys`."""
     last = key.rpartition(".")[2]
@@ -68,8 +99,6 @@ def short(key: str, keys: Sequence[str]) -> str:
 
 def spoken(key: str, value: Any, keys: Sequence[str]) -> str:
     """An option for a label: `mu=0.1`; a part is known by its name alone: `int8`."""
-    if key.endswith(".path"):
-        return PurePath(str(value)).name
     plain = valued(value)
     return plain if key.endswith(".name") or key == MODE else f"{short(key, keys)}={plain}"
 

@@ -95,11 +95,13 @@ class Run:
     links: Sequence[Mapping[str, Any]]  #: per axis how many given alignments were used and left out
     before: Before | None = None  #: the run whose tables this one began with
     kind: Kind = Kind.HUB  #: how its sites work together
+    written: Mapping[str, Any] = field(default_factory=dict)  #: the config with whole paths
     over: bool = False  #: its journal says that it has ended; that of a hub has no summary all the same
 
     @property
     def name(self) -> str:
-        return self.path.name
+        """What it was called, or else its folder."""
+        return str(self.config.get("name") or self.path.name)
 
     @property
     def ended(self) -> bool:
@@ -138,6 +140,11 @@ class Run:
         return str(data.get("name") or data["path"])
 
     @property
+    def names_persons(self) -> bool:
+        """Whether some entities are persons, whose names and rows are for nobody else to see."""
+        return any(self.config.get("persons", {}).get(key) for key in ("prefixes", "names", "relations"))
+
+    @property
     def seed(self) -> int:
         return int(self.config["seed"])
 
@@ -150,6 +157,11 @@ class Run:
         """The metrics that the run, or another table that its method measures, is judged by."""
         parts = ("test", view, "" if self.sides == "both" else self.sides)
         return "_".join(part for part in parts if part)
+
+    @property
+    def chosen_by(self) -> str:
+        """The validation metrics that the run is compared by before anybody looks at test."""
+        return "valid" if self.sides == "both" else f"valid_{self.sides}"
 
     @property
     def last_round(self) -> int:

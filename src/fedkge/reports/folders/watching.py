@@ -16,8 +16,7 @@ from fedkge.exchange.rows import HUB
 from fedkge.nodes.journal import read_journal
 from fedkge.nodes.ledgers import JOURNAL, RESULT, run_entries
 from fedkge.privacy import costs
-from fedkge.reports.folders.journals import RUN
-from fedkge.reports.folders.load import CONFIG
+from fedkge.reports.folders.load import CONFIG, RUN
 
 Event: TypeAlias = Mapping[str, Any]
 State: TypeAlias = Literal["waits for sites", "trains", "measures", "ended", "failed"]

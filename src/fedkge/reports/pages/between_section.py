@@ -1,4 +1,4 @@
-"""The page's part on what a method notes between sites, as who hears whom: a map, and its course."""
+"""The page's parts on what a method notes between sites, and on peers without a hub."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import re
 from collections.abc import Container, Mapping, Sequence, Set
 from html import escape
 from math import isfinite, isnan, nan
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from fedkge.nodes.journal import read_journal
 from fedkge.reports.compared.experiments import Group
-from fedkge.reports.drawing.canvas import Canvas
-from fedkge.reports.drawing.figure import Figure, Trace, finite, named_axis, text
+from fedkge.reports.drawing.curves import ROUNDS
+from fedkge.reports.drawing.figure import Canvas, Figure, colorbar, finite, heat, square, text, titled
 from fedkge.reports.drawing.lines import Line, Point, Scale, coloured, line_figure, small_figure
 from fedkge.reports.drawing.plots import CELLS
+from fedkge.reports.folders.load import RUN
 from fedkge.reports.folders.run import Between, Run
-from fedkge.reports.pages.markup import Column, table, words
+from fedkge.reports.pages.markup import Column, count, seconds, share, size, table, words
 
 NUMBERS = 12  #: sites whose cells have room for their numbers
 NAMED = 6  #: sites that are named in a sentence
 FACETS = 12  #: sites that get a small plot of their own
-ROUNDS = {"title": {"text": "round"}, "rangemode": "tozero"}
 Course: TypeAlias = Mapping[int, Between]  # round -> a note
 
 
@@ -116,28 +117,15 @@ def compact(value: float) -> str:
 
 def heat_figure(name: str, note: Between) -> Figure:
     """A cell for every two sites."""
-    names = [text(site, 200) for site in note.sites]
+    names = [text(site) for site in note.sites]
     known = [value for row in note.values for value in row if isfinite(value)]
-    heat: Trace = {
-        "type": "heatmap",
-        "x": list(range(len(names))),
-        "y": list(range(len(names))),
-        "z": [[finite(value) for value in row] for row in note.values],
-        "zmin": min([0.0, *known]),
-        "zmax": max([0.0, *known]),
-        "customdata": [[[row, column] for column in names] for row in names],
-        "hovertemplate": "%{customdata[0]} → %{customdata[1]}: %{z:.4g}<extra></extra>",
-        "hoverongaps": False,
-        "xgap": 2,
-        "ygap": 2,
-        "colorbar": {"thickness": 12, "outlinewidth": 0, "title": {"text": text(name)}},
-        "meta": {"series": "heat"},
-    }
-    if len(names) <= NUMBERS:
-        heat |= {"text": [[compact(v) for v in row] for row in note.values], "texttemplate": "%{text}"}
-    layout = {"xaxis": named_axis(note.sites), "yaxis": {**named_axis(note.sites), "autorange": "reversed"}}
+    cells = [[compact(v) for v in row] for row in note.values] if len(names) <= NUMBERS else None
+    trace = heat(list(range(len(names))), [[finite(value) for value in row] for row in note.values], cells)
+    trace |= colorbar(name) | {"zmin": min([0.0, *known]), "zmax": max([0.0, *known])}
+    trace["customdata"] = [[[row, column] for column in names] for row in names]
+    trace["hovertemplate"] = "%{customdata[0]} → %{customdata[1]}: %{z:.4g}<extra></extra>"
     label = f"{name.capitalize()} of each row's site towards each column's; the table below has the numbers."
-    return Figure(name.capitalize(), label, [heat], layout, max(320, 90 + 34 * len(names)))
+    return Figure(name.capitalize(), label, [trace], square(note.sites), max(320, 90 + 34 * len(names)))
 
 
 def change_figure(name: str, course: Course) -> Figure:
@@ -148,7 +136,7 @@ def change_figure(name: str, course: Course) -> Figure:
         rows = {n: course[n].values[i] for n in rounds if site not in silent(course[n])}
         first = next(iter(rows.values()), ())
         lines.append(Line(site, [Point(n, _moved(first, row)) for n, row in rows.items()], *coloured(i)))
-    scale = Scale(ROUNDS, {"title": {"text": f"{name}, moved"}}, "round %{x}: %{y:.4g}")
+    scale = Scale(ROUNDS, titled(f"{name}, moved"), "round %{x}: %{y:.4g}")
     title = f"How far {name} has moved since round {rounds[0]}"
     label = f"{title}, for each site: half of the sum of the differences of its row."
     return line_figure(title, label, lines, scale)
@@ -176,3 +164,82 @@ def row_figures(name: str, course: Course) -> list[Figure]:
         label = f"{name.capitalize()} of {site} towards each site over rounds."
         found.append(small_figure(f"{name} of {site}", label, lines, scale))
     return found
+
+
+COLUMNS = (
+    Column("site", "Site", words),
+    Column(
+        "accuracy_before",
+        "Accuracy, before",
+        share,
+        "triple classification on test, before the first meeting",
+    ),
+    Column("accuracy", "Accuracy, after", share),
+    Column("mrr_before", "MRR, before", share, "filtered, head and tail queries"),
+    Column("mrr", "MRR, after", share),
+    Column(
+        "mr_typed_before", "MR, typed, before", count, "candidates: entities seen at that end of the relation"
+    ),
+    Column("mr_typed", "MR, typed, after", count),
+    Column("talks", "Conversations", count),
+    Column("gains", "Gains", count, "improvements of its validation, by conversations or alone"),
+    Column("bytes", "Sent", size, "by this peer"),
+    Column("per_talk", "Per conversation", size, "bytes that it sent, on average"),
+    Column("train", "KGE", seconds, "training of embeddings"),
+)
+
+
+def peer_rows(run: Run) -> list[dict[str, Any]]:
+    """One row per site of a run that has ended."""
+    summary = run.summary or {}
+    rows = []
+    for site, of in summary.get("peers", {}).items():
+        sent = summary["sites"][site]["traffic"]["up_bytes"]
+        metrics = summary["sites"][site]["metrics"]
+        rows.append(
+            {
+                "site": site,
+                "accuracy_before": of["before"]["accuracy"],
+                "accuracy": of["after"]["accuracy"],
+                "mrr_before": metrics["test_before"]["mrr"],
+                "mrr": metrics["test"]["mrr"],
+                "mr_typed_before": of["before"]["typed"]["mr"],
+                "mr_typed": of["after"]["typed"]["mr"],
+                "talks": of["talks"],
+                "gains": of["version"],
+                "bytes": sent,
+                "per_talk": sent / of["talks"] if of["talks"] else 0,
+                "train": of["seconds"]["train"],
+            }
+        )
+    return rows
+
+
+def peers(page: Canvas, runs: Sequence[Run]) -> str:
+    """For a report: the runs without a hub, one below the other."""
+    parts = []
+    for run in runs:
+        rows = peer_rows(run)
+        if not rows:
+            continue
+        caption = (
+            "Each site before it met anybody and at the end; validation decided what was kept, never test."
+        )
+        exchange = max(of["exchange"] for of in (run.summary or {})["peers"].values())
+        spent = f"<p>PPAT and messages took {exchange:.0f} s, over all peers.</p>"
+        part = page.place(improvement(run)) + table(rows, COLUMNS, caption) + spent
+        parts.append(part if len(runs) == 1 else f"<h3>{escape(run.name)}</h3>{part}")
+    return "".join(parts)
+
+
+def improvement(run: Run) -> Any:
+    """Each site's best validation over the updates of its own."""
+    best: dict[str, list[Point]] = {}
+    for event in read_journal(run.path / RUN):
+        if event.get("event") == "update":
+            best.setdefault(event["site"], []).append(Point(event["round"], event["best"]))
+    lines = [Line(site, points, *coloured(i)) for i, (site, points) in enumerate(best.items())]
+    xaxis = titled("rounds that the site has trained", rangemode="tozero")
+    scale = Scale(xaxis, titled("best validation"), "round %{x}: %{y:.4f}")
+    title = "Improvement over time"
+    return line_figure(title, f"{title}: the best validation of each site so far.", lines, scale)

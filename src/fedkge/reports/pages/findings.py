@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from math import isfinite
 
-from fedkge.reports.compared.baseline import Versus, alone, versus
+from fedkge.reports.compared.baseline import BETTER, WORSE, Differences, Versus, alone, versus
 from fedkge.reports.compared.details import AFTER, SHARE, TRAINED, Row, budget_rows
 from fedkge.reports.compared.experiments import Group
-from fedkge.reports.compared.paired import BETTER, WORSE, Differences
 from fedkge.reports.folders.before import Kind
 from fedkge.reports.folders.options import valued
 from fedkge.reports.folders.run import Run, asked
@@ -136,6 +135,7 @@ def doubts(groups: Sequence[Group]) -> list[str]:
         texts.append("The runs have different sites; averages over all sites cannot be compared.")
     elif _digests_differ(groups):
         texts.append("The runs' graphs differ although their names are the same; numbers cannot be compared.")
+    texts += _leaked(groups)
     texts += [_went_before(group) for group in groups if group.first.before]
     differing = _differing(groups)
     if differing:
@@ -152,6 +152,28 @@ def doubts(groups: Sequence[Group]) -> list[str]:
         judged = "; ".join(f"{g.label}: {asked(g.runs)}" for g in groups[:NAMED])
         texts.append(f"Runs are judged by different questions ({judged}{'; …' * (len(groups) > NAMED)}).")
     return texts
+
+
+def _leaked(groups: Sequence[Group]) -> list[str]:
+    """Whether sites were measured by what others had trained on, and that all runs treat it alike."""
+    found = {
+        group.label: leaks
+        for group in groups
+        for run in group.ended
+        if (leaks := (run.summary or {}).get("leaks"))
+    }
+    if not any(of["valid"] or of["test"] for of in found.values()):
+        return []
+    trained = [label for label, of in found.items() if not of["dropped"] and (of["valid"] or of["test"])]
+    most = max(found.values(), key=lambda of: (of["test"], of["valid"]))
+    counts = f"{most['test']:,} test and {most['valid']:,} valid triples"
+    text = f"{counts} of sites stand in the train of another site"
+    if not trained:
+        return [f"{text}. They were left out of train (data.drop_leaks)."]
+    if len(trained) == len(found):
+        return [f"{text}, from which they may have been learnt; data.drop_leaks = 'across' leaves them out."]
+    names = f"{', '.join(trained[:NAMED])}{', …' * (len(trained) > NAMED)}"
+    return [f"{text}. {names} may have learnt them there, the others left them out of train: not comparable."]
 
 
 def _differing(groups: Sequence[Group]) -> list[Row]:
@@ -201,6 +223,13 @@ def _own_notices(group: Group) -> list[str]:
                 + " than the quorum asks for"
                 + ("." if reason is None else f": {reason}.")
             )
+        left_out = [done.refused for done in run.rounds.values() if done.refused and not done.void]
+        if left_out:
+            sites = sorted({site for refused in left_out for site in refused})
+            texts.append(
+                f"{name}: {len(left_out)} of {len(run.rounds)} rounds went on without uploads that the hub "
+                f"refused, of {', '.join(sites)}: {next(iter(left_out[0].values()))}."
+            )
         bad = [site for site, curve in run.losses.items() if not all(map(isfinite, curve.values()))]
         if bad:
             texts.append(
@@ -215,14 +244,19 @@ def _distinct(row: dict[str, object], groups: Sequence[Group]) -> str:
 
 
 def _digests_differ(groups: Sequence[Group]) -> bool:
-    """Whether a site's graph is another one elsewhere; marks that a share decides are drawn by the seed."""
-    found: dict[tuple[str, int | None], set[str]] = {}
+    """Whether a site's graph is another one elsewhere.
+
+    Marks are part of a digest. A share draws them by the seed, and persons make them if they are the unit.
+    """
+    found: dict[tuple[object, ...], set[str]] = {}
     for group in groups:
         for run in group.ended:
             drawn = run.seed if run.config.get("marks", {}).get("share") is not None else None
+            unit = run.config.get("privacy", {}).get("unit")
             for site, of in (run.summary or {})["sites"].items():
                 if "digest" in of:
-                    found.setdefault((site, drawn), set()).add(str(of["digest"]))
+                    found.setdefault((site, drawn, unit), set()).add(str(of["digest"]))
+                    found.setdefault((site,), set()).add(str(of["triples"]))
     return any(len(digests) > 1 for digests in found.values())
 
 

@@ -7,17 +7,21 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
+from typing import TypeAlias
 
 import fedkge
 from fedkge.durable import keep_private
 from fedkge.errors import DataError, MissingPackage
-from fedkge.reports.compared.experiments import Group, experiments
-from fedkge.reports.drawing.canvas import Canvas
-from fedkge.reports.folders.run import Run
-from fedkge.reports.pages.cards import cards
-from fedkge.reports.pages.findings import finding, notices
-from fedkge.reports.pages.page import POLICY, STYLE
-from fedkge.reports.pages.script import SCRIPT
+from fedkge.reports.compared.baseline import alone, versus
+from fedkge.reports.compared.choosing import revealed
+from fedkge.reports.compared.details import size_rows, time_row
+from fedkge.reports.compared.experiments import Group, experiments, foremost
+from fedkge.reports.drawing.figure import Canvas
+from fedkge.reports.folders.run import Run, asked, side_note
+from fedkge.reports.pages.findings import finding, notices, outcome
+from fedkge.reports.pages.markup import NOTHING, count, difference, seconds, share, size
+from fedkge.reports.pages.page import POLICY, SCRIPT, STYLE
+from fedkge.reports.pages.plain import headline
 from fedkge.reports.pages.sections import sections
 
 GENERATOR = '<meta name="generator" content="fedkge'
@@ -28,13 +32,22 @@ LOGO = (
 )
 
 
-def write_report(runs: Sequence[Run], path: Path, reference: str | None = None, tsne: bool = False) -> None:
+def write_report(
+    runs: Sequence[Run],
+    path: Path,
+    reference: str | None = None,
+    tsne: bool = False,
+    show_test: bool = False,
+    triples: bool = True,
+) -> None:
     """Write the page about runs.
 
     `reference` names the experiment whose convergence others are compared with, as `reference_rows` takes it;
-    `tsne` draws entities in a plane, which takes seconds for each experiment.
+    `tsne` draws entities in a plane, which takes seconds for each experiment; `show_test` tells the test
+    metrics of all points of a sweep, not only of those that are chosen by validation; `triples` are
+    shown as examples.
     """
-    write_page(render(runs, reference, tsne), path)
+    write_page(render(runs, reference, tsne, show_test, triples), path)
 
 
 def write_page(content: str, path: Path) -> None:
@@ -58,13 +71,23 @@ def _is_report(path: Path) -> bool:
         return GENERATOR.encode() in file.read(2000)
 
 
-def render(runs: Sequence[Run], reference: str | None = None, tsne: bool = False) -> str:
+def render(
+    runs: Sequence[Run],
+    reference: str | None = None,
+    tsne: bool = False,
+    show_test: bool = False,
+    triples: bool = True,
+) -> str:
     """The page as text; the same run folders give the same page."""
     canvas = Canvas()
-    parts = sections(runs, canvas, reference, tsne)
-    groups = experiments(runs)
+    parts = sections(runs, canvas, reference, tsne, show_test, triples)
+    shown = revealed(runs, show_test)
+    groups = experiments(shown)
+    note = f"{len(shown)} of {len(runs)} runs are chosen by validation: this page is about them."
+    note = note if len(shown) < len(runs) else ""
     header = f"""<p class="soft">{_subtitle(groups)}</p>
-<p class="finding">{finding(groups)}</p>
+<p class="finding">{headline(groups)}</p>
+<p>{finding(groups)} {note}</p>
 {notices(groups)}
 {cards(groups)}"""
     return document(_title(groups), header, parts, canvas)
@@ -142,3 +165,56 @@ def _subtitle(groups: Sequence[Group]) -> str:
     if days:
         parts.append(f"run on <time>{days[0]}</time>" + (f" to <time>{days[-1]}</time>" if days[1:] else ""))
     return " · ".join(parts)
+
+
+CARDS = 6  #: experiments that get a card
+Card: TypeAlias = tuple[str, str, str]  #: what, value, note; all HTML
+
+
+def cards(groups: Sequence[Group]) -> str:
+    """Experiments beside each other, or one in a few numbers."""
+    several = len(groups) > 1
+    shown = [_compared(g, groups) for g in foremost(groups, CARDS)] if several else _own(groups[0])
+    items = "".join(
+        f'<div><dt>{what}</dt><dd class="value">{value}</dd><dd class="note">{note}</dd></div>'
+        for what, value, note in shown
+    )
+    return f'<dl class="cards">{items}</dl>'
+
+
+def _compared(group: Group, groups: Sequence[Group]) -> Card:
+    found, gains = group.test(), versus(group, alone(group, groups))
+    note = f"test MRR{side_note(group.runs)}" if found else "not ended"
+    if found and found.std is not None:
+        note += f" ± {share(found.std)}, {found.n} seeds"
+    if gains is not None:
+        note += f", {difference(gains.gain)} vs alone<br>{outcome(gains)}"
+    swatch = f'<span class="swatch" style="background:var(--{group.colour})"></span>'
+    return swatch + escape(group.label), NOTHING if found is None else share(found.mean), note
+
+
+def _own(group: Group) -> list[Card]:
+    shown = []
+    for metric, title, note in (
+        ("mrr", "Test MRR", f"filtered, {asked(group.runs)}"),
+        ("hits@10", "Test Hits@10", "answers among the first ten"),
+    ):
+        found = group.test(metric)
+        if found is not None:
+            note = note if found.std is None else f"± {share(found.std)} over {found.n} seeds"
+            shown.append((title, share(found.mean), note))
+    return [*shown, *_effort(group.first)]
+
+
+def _effort(run: Run) -> list[Card]:
+    """What one run, of several seeds the first, had and took."""
+    rows = size_rows([run])
+    note = f"{count(sum(row['train'] or 0 for row in rows))} training triples" if rows else ""
+    shown = [("Sites", count(len(run.sites)), note)]
+    sent = run.traffic
+    if sent.bytes:
+        shown.append(("Sent", size(sent.bytes), f"{size(sent.up_bytes)} up, {size(sent.down_bytes)} down"))
+    spent = time_row(run)
+    speed = spent["triples_per_s"]
+    note = f"{count(speed)} triples/s" if speed else ""
+    return [*shown, ("Training time", seconds(spent["train_seconds"]), note)]

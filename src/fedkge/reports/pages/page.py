@@ -1,4 +1,4 @@
-"""The page's look, light and dark, on screens, phones and paper."""
+"""The page's look, light and dark, on screens, phones and paper, and the script that draws its plots."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ body { margin: 0; background: var(--page); color: var(--ink);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", sans-serif; }
 main, header, footer { max-width: 1120px; margin: 0 auto; padding: 0 24px; }
 header { padding-top: 44px; }
-h1 { font-size: 2rem; line-height: 1.2; message-spacing: -.015em; margin: 0 0 6px; text-wrap: balance;
+h1 { font-size: 2rem; line-height: 1.2; letter-spacing: -.015em; margin: 0 0 6px; text-wrap: balance;
   overflow-wrap: anywhere; }
-h2 { font-size: 1.3rem; message-spacing: -.01em; margin: 0 0 4px; }
+h2 { font-size: 1.3rem; letter-spacing: -.01em; margin: 0 0 4px; }
 h3 { font-size: 1rem; margin: 24px 0 2px; overflow-wrap: anywhere; }
 p { margin: 0 0 12px; max-width: 75ch; }
 a { color: var(--accent); }
@@ -64,7 +64,7 @@ section { background: var(--panel); border: 1px solid var(--line); border-radius
   padding: 14px 16px; }
 .cards dt { color: var(--soft); font-size: .86rem; overflow-wrap: anywhere; }
 .cards dd { margin: 0; }
-.cards .value { font-size: 1.75rem; font-weight: 650; message-spacing: -.02em; line-height: 1.25; }
+.cards .value { font-size: 1.75rem; font-weight: 650; letter-spacing: -.02em; line-height: 1.25; }
 .cards .note { color: var(--soft); font-size: .84rem; }
 .swatch { display: inline-block; width: .7em; height: .7em; border-radius: 3px; margin-right: .45em; }
 .value, td, time { font-variant-numeric: tabular-nums; }
@@ -95,7 +95,8 @@ details { margin: 14px 0 0; } summary { cursor: pointer; color: var(--accent); f
 .notice { border-left: 4px solid var(--accent); background: var(--mark); padding: 10px 14px; margin: 14px 0 0;
   border-radius: 0 8px 8px 0; max-width: none; overflow-wrap: anywhere; }
 .notice + .cards { margin-top: 16px; }
-figure { margin: 18px 0 0; } figcaption { font-size: .88rem; max-width: 100ch; }
+figure { margin: 18px 0 0; } figure + p { margin-top: 14px; }
+figcaption { font-size: .88rem; max-width: 100ch; }
 .title { display: block; color: var(--ink); font-weight: 600; overflow-wrap: anywhere; }
 .plot { width: 100%; min-width: 0; }
 .grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(225px, 1fr)); gap: 4px 22px; }
@@ -121,3 +122,100 @@ footer { color: var(--soft); font-size: .88rem; padding-bottom: 44px; }
 @page { margin: 14mm; }
 """
 )
+
+
+SCRIPT = """
+(() => {
+  "use strict";
+  const figures = JSON.parse(document.getElementById("figures").textContent);
+  const variable = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const dashes = ["solid", "dash", "dot", "dashdot"];
+
+  const WIDE = 620;  // pixels from which lines are named at their ends rather than in a legend
+
+  const steps = n => Array.from({length: n}, (_, i) => variable("--att" + i))
+    .flatMap((colour, i) => [[i / n, colour], [(i + 1) / n, colour]]);
+
+  const paint = (trace, room) => {
+    const {series, dash} = trace.meta;
+    const colour = variable("--" + series);
+    const whiskers = trace.error_y && {error_y: {...trace.error_y, color: variable("--ink")}};
+    const styles = {
+      scatter: () => ({
+        line: {width: 2.5, color: colour, dash: dashes[dash % 4], ...trace.line},
+        marker: {color: colour, line: {width: 1.5, color: variable("--panel")}, ...trace.marker},
+        fillcolor: colour + "33",
+        ...(whiskers && {error_y: {...trace.error_y, color: colour}}),
+      }),
+      bar: () => ({
+        marker: {color: colour, pattern: {shape: ["", "/", "x", "."][dash % 4]}},
+        outsidetextfont: {color: variable("--soft"), size: 11}, ...whiskers,
+        ...(room < WIDE && trace.orientation !== "h" && {textposition: "none"}),  // too narrow for numbers
+      }),
+      box: () => ({marker: {color: colour, size: 4}, line: {color: colour}}),
+      heatmap: () => ({
+        colorscale: series === "attendance" ? steps(4) : [[0, variable("--heat0")], [1, variable("--heat1")]],
+        textfont: {color: variable("--ink")},
+      }),
+    };
+    return {...trace, ...styles[trace.type]()};
+  };
+
+  const nameEnds = ends => {
+    const longest = Math.max(...ends.map(([, name]) => name.replace(/&[^;]+;/g, "x").length));
+    return {
+      showlegend: false, margin: {l: 40, r: 14 + 7 * longest, t: 32, b: 24},
+      annotations: ends.map(([series, name, y, shift]) => ({
+        xref: "paper", x: 1, xanchor: "left", xshift: 4, y, yshift: shift, yanchor: "middle", text: name,
+        showarrow: false, font: {color: variable("--" + series), size: 12},
+      })),
+    };
+  };
+
+  const axis = given => ({
+    gridcolor: variable("--grid"), linecolor: variable("--line"), zerolinecolor: variable("--line"),
+    automargin: true, ...given,
+  });
+
+  let printing = false;
+  const draw = id => {
+    const {data, layout, height, tools, ends} = figures[id];
+    const room = document.getElementById(id).clientWidth;
+    const ink = variable("--ink"), panel = variable("--panel");
+    const style = {
+      height, width: printing ? room : undefined,
+      margin: {l: 40, r: 12, t: tools ? 32 : 12, b: 24}, paper_bgcolor: panel, plot_bgcolor: panel,
+      font: {color: variable("--soft"), family: getComputedStyle(document.body).fontFamily, size: 12.5},
+      legend: {orientation: "h", x: 0, y: 1.02, yanchor: "bottom", traceorder: "normal",
+        font: {color: ink}},
+      hoverlabel: {bgcolor: panel, bordercolor: variable("--line"), font: {color: ink}, align: "left"},
+      ...layout, xaxis: axis(layout.xaxis), yaxis: axis(layout.yaxis),
+      ...(ends.length && room >= WIDE ? nameEnds(ends) : {}),
+    };
+    const buttons = [["toImage", "zoom2d", "pan2d", "resetScale2d"]];  // none that sends the data anywhere
+    const config = {responsive: true, displaylogo: false, displayModeBar: tools && room >= WIDE && "hover",
+      modeBarButtons: buttons};
+    return Plotly.react(id, data.map(trace => paint(trace, room)), style, config);
+  };
+
+  const drawAll = () => Object.keys(figures).forEach(id => {
+    const fail = error => {
+      const place = document.getElementById(id);
+      place.classList.add("failed");
+      place.textContent = "This plot could not be drawn: " + error.message;
+    };
+    try { draw(id).catch(fail); } catch (error) { fail(error); }
+  });
+
+  const print = on => {
+    printing = on;
+    document.documentElement.classList.toggle("printing", on);
+    drawAll();
+    if (!on) Object.keys(figures).forEach(id => Plotly.Plots.resize(id));  // back to the screen's width
+  };
+  drawAll();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+  addEventListener("beforeprint", () => print(true));
+  addEventListener("afterprint", () => print(false));
+})();
+"""

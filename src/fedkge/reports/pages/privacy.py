@@ -27,8 +27,7 @@ from fedkge.privacy.costs import accountant_for
 from fedkge.privacy.pate import paper_epsilon
 from fedkge.privacy.peer_words import peer_words
 from fedkge.privacy.words import number
-from fedkge.reports.drawing.canvas import Canvas
-from fedkge.reports.drawing.figure import Figure
+from fedkge.reports.drawing.figure import Canvas, Figure, titled
 from fedkge.reports.drawing.lines import Line, Point, Scale, coloured, line_figure
 from fedkge.reports.folders.before import Kind
 from fedkge.reports.folders.run import Run
@@ -54,7 +53,10 @@ ACCOUNTS = (
     Column("limit", "Limit", lambda value: "none" if value is None else f"{value:g}", "for all of them"),
     *COLUMNS[5:8],
 )
-ALL_RUNS = "What all runs of each site have spent together, by its own account when this run ended."
+ALL_RUNS = (
+    "What all runs of each site have spent together, by its own account when this run ended. Units have "
+    "sums of their own, which do not cover each other."
+)
 
 
 @dataclass(frozen=True)
@@ -109,12 +111,13 @@ def _papers(run: Run, delta: float) -> dict[str, float]:
     if run.kind is not Kind.PEERS or method["law"] != "laplace" or not method["scale"]:
         return {}
     found = {}
-    for journal in sorted(run.path.glob(f"sites/*/{JOURNAL}")):
+    for journal in sorted([*run.path.glob(f"sites/*/{JOURNAL}"), *run.path.glob(JOURNAL)]):
         gaps: Counter[int] = Counter()
         for event in read_journal(journal):
             if event.get("event") == "conversation":
                 gaps.update({int(gap): int(count) for gap, count in event["gaps"].items()})
-        found[journal.parent.name] = paper_epsilon(gaps, float(method["scale"]), delta)
+        site = str(run.config.get("peer", journal.parent.name))
+        found[site] = paper_epsilon(gaps, float(method["scale"]), delta)
     return found
 
 
@@ -194,11 +197,8 @@ def epsilon_figure(found: Spent) -> Figure:
     for i, cost in enumerate(cost for cost in found.costs if cost in most):
         points = [Point(epoch, epsilon) for epoch, epsilon in found.curve(cost).items()]
         lines.append(Line(cost.site, points, *coloured(i)))
-    scale = Scale(
-        {"title": {"text": "epoch"}, "rangemode": "tozero"},
-        {"title": {"text": f"ε at δ = {most[0].delta:g}"}},
-        "epoch %{x}: ε = %{y:.3f}",
-    )
+    yaxis = titled(f"ε at δ = {most[0].delta:g}")
+    scale = Scale(titled("epoch", rangemode="tozero"), yaxis, "epoch %{x}: ε = %{y:.3f}")
     title = "ε over epochs" + (", of the sites that have spent most" * (len(found.costs) > LINES))
     return line_figure(title, f"{title}: what each site has spent by the end of an epoch.", lines, scale)
 

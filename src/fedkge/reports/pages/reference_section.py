@@ -14,11 +14,11 @@ from fedkge.reports.compared.reference import (
     RATIOS,
     SPENT,
     each_reference_rows,
+    reference_figures,
     reference_rows,
     references,
 )
-from fedkge.reports.drawing.canvas import Canvas
-from fedkge.reports.drawing.reference_plot import reference_figures
+from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.folders.run import Run
 from fedkge.reports.pages.markup import Column, amount, count, folded, share, size, table, words
 

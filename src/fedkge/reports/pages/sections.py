@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedkge.reports.compared import tables
-from fedkge.reports.compared.baseline import alone
+from fedkge.reports.compared.baseline import against_alone, alone, unknown
+from fedkge.reports.compared.choosing import revealed
 from fedkge.reports.compared.details import time_row
 from fedkge.reports.compared.experiments import Group, experiments, foremost
-from fedkge.reports.compared.paired import against_alone, unknown
-from fedkge.reports.compared.seeds import each_seed_rows
+from fedkge.reports.compared.tables import each_seed_rows
 from fedkge.reports.drawing import curves, plots
-from fedkge.reports.drawing.canvas import Canvas
+from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.folders.run import Run, asked
-from fedkge.reports.pages.between_section import between_sites
-from fedkge.reports.pages.columns import KEPT, METRICS
+from fedkge.reports.pages.between_section import between_sites, peers
 from fedkge.reports.pages.findings import joining, terms
 from fedkge.reports.pages.frontier_section import privacy_cost
 from fedkge.reports.pages.markup import (
@@ -30,13 +29,12 @@ from fedkge.reports.pages.markup import (
     table,
     words,
 )
-from fedkge.reports.pages.paired_section import chances
-from fedkge.reports.pages.peers_section import peers
+from fedkge.reports.pages.plain import by_relation, examples, plainly, private
 from fedkge.reports.pages.privacy import privacy
 from fedkge.reports.pages.reference_section import convergence
 from fedkge.reports.pages.setup_sections import configuration, environment
 from fedkge.reports.pages.sweep_section import sweep
-from fedkge.reports.pages.views_section import by_round, by_table, own_columns, whose
+from fedkge.reports.pages.views_section import KEPT, METRICS, by_round, by_table, chances, own_columns, whose
 from fedkge.reports.pages.wire_sections import holdings, traffic
 
 DEVIATION = " ± is one standard deviation over seeds."
@@ -50,23 +48,37 @@ DRAWN = 8  #: experiments that plots show; of more, the best
 
 
 def sections(
-    runs: Sequence[Run], page: Canvas, reference: str | None = None, tsne: bool = False
+    every: Sequence[Run],
+    page: Canvas,
+    reference: str | None = None,
+    tsne: bool = False,
+    show_test: bool = False,
+    triples: bool = True,
 ) -> dict[str, str]:
-    """Heading -> HTML, in reading order; plots are placed on `page` along the way."""
+    """Heading -> HTML, in reading order; plots are placed on `page` along the way.
+
+    Of a sweep, every section but its own is about the points that are chosen by validation. On private runs,
+    what privacy costs comes first.
+    """
+    runs = revealed(every, show_test)
     groups = experiments(runs)
     drawn = foremost(groups, DRAWN)
     compared = any(alone(group, groups) for group in groups)
+    cost = {"What privacy costs": privacy_cost(page, runs), "Privacy": privacy(page, runs)}
     parts = {
+        **(cost if private(groups) else {}),
+        "In plain words": plainly(groups),
+        "What joining changed": examples(drawn, triples),
         "Results": _results(runs, groups),
-        "Sweep": sweep(page, runs),
+        "Sweep": sweep(page, every, show_test),
         "Sites: alone and together" if compared else "Results by site": _by_site(page, runs, groups),
+        "Results by relation": by_relation(drawn),
         "Training": _training(page, drawn, len(groups)),
         "Between sites": between_sites(page, drawn),
         "Peers": peers(page, runs),
         "Traffic": traffic(page, groups, drawn),
         "What it takes to converge": "" if reference is None else convergence(page, runs, reference),
-        "What privacy costs": privacy_cost(page, runs),
-        "Privacy": privacy(page, runs),
+        **cost,
         "What the sites hold": holdings(page, runs),
         "Entities in a plane": _planes(page, drawn) if tsne else "",
         "Time": _time(page, groups),
@@ -129,7 +141,8 @@ def _by_site(page: Canvas, runs: Sequence[Run], groups: Sequence[Group]) -> str:
 def _limited(drawn: int, of: int) -> str:
     if drawn == of:
         return ""
-    return f"Of {of} experiments {drawn} are drawn: alone, pooled, and the best others; tables have all."
+    best = "alone, pooled, and the best others on validation"
+    return f"Of {of} experiments {drawn} are drawn: {best}; tables have all."
 
 
 def _compared(runs: Sequence[Run], groups: Sequence[Group]) -> str:

@@ -1,19 +1,55 @@
-"""The page's parts on methods that measure several tables: what each reaches, and how it came there."""
+"""Columns of metrics, who is better or worse off than alone, and methods that measure several tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from html import escape
 
-from fedkge.reports.compared.dials import dial_rows
+from fedkge.reports.compared.baseline import BETTER, WORSE, Difference, Differences
+from fedkge.reports.compared.details import Row
 from fedkge.reports.compared.experiments import Group, experiments
-from fedkge.reports.compared.tables import views
-from fedkge.reports.compared.views import LOCAL, has_views, view_rows
+from fedkge.reports.compared.tables import LOCAL, dial_rows, has_views, view_rows, views
 from fedkge.reports.drawing import curves
-from fedkge.reports.drawing.canvas import Canvas
+from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.folders.run import Run
-from fedkge.reports.pages.columns import KEPT, METRICS
-from fedkge.reports.pages.markup import Column, count, share, table, words
+from fedkge.reports.pages.markup import Column, count, difference, rank, share, table, words
+
+HITS = "share of queries whose answer is among the first"
+METRICS = (
+    Column("mrr", "MRR", share, "mean reciprocal rank; higher is better", 1),
+    Column("mr", "Mean rank", rank, "lower is better", -1),
+    *(Column(f"hits@{k}", f"Hits@{k}", share, f"{HITS} {k}; higher is better", 1) for k in (1, 3, 5, 10)),
+)
+KEPT = Column("best_round", "Kept", count, "the round with the best validation; the latest over sites")
+
+
+CAPTION = (
+    "Test MRR minus alone with its 95 % interval: a paired bootstrap over the site's test queries. A site is "
+    "better or worse off whose interval lies on one side of zero. Of 40 sites that are as well off as alone, "
+    "one is called worse off by chance."
+)
+
+
+def chances(beyond: Mapping[str, Differences], unknown: str = "") -> str:
+    """A row per site and a column per experiment, then what is not known."""
+    known = {label: found for label, found in beyond.items() if found}
+    sites = dict.fromkeys(site for found in known.values() for site in found)
+    rows: list[Row] = [
+        {"site": site, **{label: found.get(site) for label, found in known.items()}} for site in sites
+    ]
+    columns = [Column("site", "Site", words), *(Column(label, label, interval) for label in known)]
+    note = f'<p class="soft">{escape(unknown)}</p>' if unknown else ""
+    return (table(rows, columns, CAPTION) if rows else "") + note
+
+
+def interval(found: Difference) -> str:
+    """A difference, its interval, and in words what that says."""
+    ends = f"[{found.low:+.4f}, {found.high:+.4f}]".replace("-", "−")
+    kind = {BETTER: "gain", WORSE: "loss"}.get(found.verdict)
+    verdict = f' <strong class="{kind}">{found.verdict}</strong>' if kind else ""
+    return f'{difference(found.mean)} <span class="std">{ends}</span>{verdict}'
+
 
 WHOSE = "Where there are several tables, these are the local ones: their entity rows are not sent."
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import accumulate
+from typing import Any
 
-from fedkge.reports.compared.cost import bytes_figures, own_bytes_figures
-from fedkge.reports.compared.details import link_rows, shared_rows, size_rows
+from fedkge.reports.compared.details import Row, link_rows, shared_rows, size_rows
 from fedkge.reports.compared.experiments import Group
 from fedkge.reports.compared.traffic import (
     Attendance,
+    attendance_figure,
     exchanged,
+    experiments_figure,
+    round_figure,
     round_traffic_rows,
+    site_bytes_figure,
     site_traffic_rows,
     traffic_rows,
 )
-from fedkge.reports.drawing import plots, traffic_plots
-from fedkge.reports.drawing.canvas import Canvas
+from fedkge.reports.drawing import plots
+from fedkge.reports.drawing.curves import bytes_figures, own_bytes_figures
+from fedkge.reports.drawing.figure import Canvas, Figure, Trace, mark, titled
+from fedkge.reports.drawing.lines import coloured
 from fedkge.reports.folders.before import Kind
 from fedkge.reports.folders.run import Run
-from fedkge.reports.pages.markup import Column, count, decimal, folded, percent, size, table, words
-from fedkge.reports.pages.structure_section import structure, structure_rows
+from fedkge.reports.pages.markup import Column, count, decimal, folded, percent, share, size, table, words
 
 UP = Column("up_bytes", "Up", size, "from sites to the hub")
 DOWN = Column("down_bytes", "Down", size, "from the hub to sites")
@@ -58,7 +64,7 @@ def traffic(page: Canvas, groups: Sequence[Group], drawn: Sequence[Group]) -> st
         Column("refused", "Refused", count, "answers that were not used"),
     ]
     caption = "What went over the wire until the run stopped" + ("; means over seeds." if seeds else ".")
-    parts += [page.place(traffic_plots.experiments_figure(rows)), table(rows, columns, caption)]
+    parts += [page.place(experiments_figure(rows)), table(rows, columns, caption)]
     return "".join(parts + [_attendance(page, g.first, g.label) for g in drawn if len(g.runs) == 1])
 
 
@@ -76,10 +82,10 @@ def _own(page: Canvas, run: Run) -> str:
     by_round = table(
         rows, [Column("round", "Round", count), *kinds, UP, DOWN, BOTH], "Sites and bytes by round."
     )
-    parts += [page.place(traffic_plots.round_figure(rows)), folded("Every round", by_round)]
+    parts += [page.place(round_figure(rows)), folded("Every round", by_round)]
     parts.append(_attendance(page, run, "") or '<p class="soft">All sites took part in every round.</p>')
     sites = site_traffic_rows(run)
-    figure = traffic_plots.site_bytes_figure(sites[:-1])
+    figure = site_bytes_figure(sites[:-1])
     columns = [
         Column("site", "Site", words),
         *kinds,
@@ -95,7 +101,7 @@ def _own(page: Canvas, run: Run) -> str:
 
 
 def _attendance(page: Canvas, run: Run, name: str) -> str:
-    figure = traffic_plots.attendance_figure(run) if exchanged(run) else None
+    figure = attendance_figure(run) if exchanged(run) else None
     if figure is None:
         return ""
     legend = "".join(
@@ -197,3 +203,87 @@ def _overlap_table(run: Run) -> str:
     columns = [Column("site", "Site", words)]
     columns += [Column(key, site, count) for key, site in zip(keys, overlap["sites"], strict=True)]
     return table(rows, columns, "Entities in common, by name; on the diagonal what the site has.")
+
+
+LINES = 16  #: sites that get a line of their own; of more, those with the most entities
+NOTE = "Over all triples, whatever their relation."
+COLUMNS = (
+    Column("site", "Site", words),
+    Column("mean_degree", "Mean degree", decimal, "ends of triples per entity"),
+    Column("median_degree", "Median", count, "half of the entities have at most so many"),
+    Column("most_degree", "Largest", count),
+    Column("clustering", "Clustering", share, "mean share of an entity's neighbours that are neighbours too"),
+)
+
+
+def structure(page: Canvas, run: Run) -> str:
+    """Two plots and a table; nothing for runs that have not noted it."""
+    rows = structure_rows(run)
+    if not rows:
+        return ""
+    known = sorted(_noted(run).items(), key=lambda item: -(item[1]["entities"]))[:LINES]
+    drawn = {site: of["structure"] for site, of in _noted(run).items() if site in dict(known)}
+    note = NOTE + (f" Of {len(rows)} sites the {LINES} largest are drawn." if len(rows) > LINES else "")
+    caption = f"{run.dataset}: how sites are knit, over all triples."
+    return (
+        page.place(degree_figure(drawn), note)
+        + page.place(
+            clustering_figure(drawn), "A line further right is a site whose neighbours know each other."
+        )
+        + table(rows, COLUMNS, caption)
+    )
+
+
+def _noted(run: Run) -> dict[str, Mapping[str, Any]]:
+    sites = (run.summary or {}).get("sites", {})
+    return {site: of for site, of in sites.items() if of.get("structure", {}).get("degrees")}
+
+
+def structure_rows(run: Run) -> list[Row]:
+    """One row per site: mean, median and largest degree, and mean clustering coefficient."""
+    rows = []
+    for site, of in _noted(run).items():
+        found = of["structure"]
+        degrees = found["degrees"]
+        half = sum(n for _, n in degrees) / 2
+        sums = accumulate(n for _, n in degrees)
+        median = next(degree for (degree, _), total in zip(degrees, sums, strict=True) if total >= half)
+        row: Row = {"site": site, "mean_degree": found["mean_degree"], "median_degree": median}
+        rows.append(row | {"most_degree": degrees[-1][0], "clustering": found["mean_clustering"]})
+    return rows
+
+
+def degree_figure(sites: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """The share of entities with at least so many triples, both axes logarithmic."""
+    traces = []
+    for i, (site, found) in enumerate(sites.items()):
+        degrees = [(degree, n) for degree, n in found["degrees"] if degree]
+        left = list(accumulate(n for _, n in reversed(degrees)))[::-1]  # with this degree or more
+        total = sum(n for _, n in found["degrees"])
+        traces.append(
+            _line(i, site, [d for d, _ in degrees], [n / total for n in left], "%{x:,} or more: %{y:.2%}")
+        )
+    yaxis = titled("share of entities", type="log", tickformat="~%")
+    layout = {"xaxis": titled("degree: triples that an entity is in", type="log"), "yaxis": yaxis}
+    label = "Share of each site's entities that are in at least so many triples, on logarithmic axes."
+    return Figure("Degrees", label, traces, layout, 380, tools=True)
+
+
+def clustering_figure(sites: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """The share of entities with a clustering coefficient of at most so much."""
+    traces = []
+    for i, (site, found) in enumerate(sites.items()):
+        bins: Sequence[int] | None = found["coefficients"]
+        if bins is not None:
+            edges = [(k + 1) / len(bins) for k in range(len(bins))]
+            below = [n / max(1, sum(bins)) for n in accumulate(bins)]
+            traces.append(_line(i, site, edges, below, "below %{x:.2f}: %{y:.1%}"))
+    yaxis = titled("share of entities below it", tickformat=".0%", range=[0, 1.02])
+    layout = {"xaxis": titled("clustering coefficient", range=[0, 1.02]), "yaxis": yaxis}
+    label = "Share of each site's entities whose clustering coefficient is below a value."
+    return Figure("Clustering coefficients", label, traces, layout, 360, tools=True)
+
+
+def _line(i: int, site: str, x: Sequence[float], y: Sequence[float], hover: str) -> Trace:
+    mode = "lines" if len(x) > 1 else "markers"
+    return mark("scatter", site, *coloured(i), f"%{{fullData.name}}<br>{hover}", mode=mode, x=x, y=y)

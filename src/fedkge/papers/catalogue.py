@@ -1,0 +1,176 @@
+"""Tables and figures of the papers: which runs each consists of, or why it cannot be run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
+from functools import cache
+from itertools import product
+from pathlib import Path
+from re import sub
+from typing import Any
+
+from fedkge.config import build, override, read_toml, variant
+from fedkge.errors import ConfigError, suggest
+from fedkge.papers.protocols import Protocol
+from fedkge.papers.records import Record, key_of, portable
+from fedkge.reports.folders.options import valued
+from fedkge.runs.experiment import Experiment
+
+CATALOGUE = Path("papers") / "catalogue.toml"
+SHOWN = 6  #: rows that an error names
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Variants of presets, at every point of a grid of options."""
+
+    presets: tuple[str, ...]  #: patterns of names of files in examples/, without `.toml`
+    variants: tuple[str, ...] = ()  #: none: all that a preset has
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)  #: key -> values
+
+    def points(self) -> Iterator[tuple[str, ...]]:
+        """Assignments, as `--set` takes them."""
+        axes = [[f"{key}={valued(value)}" for value in values] for key, values in self.grid.items()]
+        yield from product(*axes)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table or figure of a paper."""
+
+    name: str  #: `fedlu-table1`
+    title: str
+    protocol: str
+    metrics: tuple[str, ...] = ()  #: in the order of the paper's columns
+    costs: bool = False  #: rounds, values and bytes until convergence, in units of `fedep`
+    note: str = ""
+    alternatives: tuple[str, ...] = ()  #: variants of which validation chooses the one that is shown
+    runs: tuple[Batch, ...] = ()
+    instead: str = ""  #: where there are no runs: what makes it, or why nothing can
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: plain values, so that other processes can be told."""
+
+    key: str
+    protocol: str
+    name: str  #: of its row
+    preset: Path
+    variant: str
+    assignments: tuple[str, ...]
+    seed: int
+
+    @property
+    def row(self) -> str:
+        """`fedlu-2023-fb15k237-c3-transe/fedlu`."""
+        return f"{self.preset.stem}/{self.name}"
+
+    def matches(self, pattern: str) -> bool:
+        """Whether it is meant: with a slash to the end of the row, else anywhere in it."""
+        return fnmatch(self.row, f"*{pattern}" if "/" in pattern else f"*{pattern}*")
+
+    @property
+    def place(self) -> Path:
+        """The run's folder below that of all runs."""
+        return Path(self.preset.stem) / sub(r"[^A-Za-z0-9_.=+-]+", "_", self.name) / f"seed-{self.seed}"
+
+    def recorded(self, records: Mapping[str, Record]) -> Record | None:
+        """The record of this run, unless it is of other options than the preset has now."""
+        record = records.get(self.key)
+        if record is None:
+            return None
+        try:
+            config = Experiment.parse(record["config"]).config()
+        except ConfigError:  # options that there are no more
+            return None
+        return record if config == portable(self.experiment().config()) else None
+
+    def experiment(self) -> Experiment:
+        options = override(
+            variant(_toml(self.preset), self.variant), [*self.assignments, f"seed={self.seed}"]
+        )
+        return Experiment.parse(options)
+
+
+@cache
+def _toml(path: Path) -> dict[str, Any]:
+    return read_toml(path)
+
+
+@cache
+def read_tables(root: Path) -> dict[str, Table]:
+    """Every table and figure, by name."""
+    found = {}
+    for name, options in read_toml(root / CATALOGUE).items():
+        runs = tuple(
+            Batch(tuple(one["presets"]), tuple(one.get("variants", ())), one.get("grid", {}))
+            for one in options.pop("runs", ())
+        )
+        found[name] = replace(build(Table, {"name": name, **options}, name), runs=runs)
+        if bool(runs) == bool(found[name].instead):
+            raise ConfigError(f"{root / CATALOGUE}: {name}: expected runs, or what there is instead")
+    return found
+
+
+def chosen_tables(tables: Mapping[str, Table], names: Sequence[str]) -> list[Table]:
+    """Those of these names, which may be patterns; one that cannot be run is an error that says why."""
+    found: dict[str, Table] = {}
+    for name in names:
+        matches = [table for table in tables.values() if fnmatch(table.name, name)]
+        if not matches:
+            raise ConfigError(
+                f"no table or figure is named {name!r}{suggest(name, tables)}; `fedkge paper list` shows all"
+            )
+        if name in tables and tables[name].instead:
+            raise ConfigError(f"{name}: {tables[name].instead}")
+        found |= {table.name: table for table in matches if table.runs}
+    return list(found.values())
+
+
+def jobs(table: Table, protocol: Protocol, seeds: Sequence[int]) -> list[Job]:
+    """The runs that a table consists of, seed by seed."""
+    every = dict.fromkeys(job for batch in table.runs for job in _of_batch(table, batch, protocol))
+    return [replace(job, seed=seed, key=f"{job.key}{seed}") for seed in seeds for job in every]
+
+
+def matching(every: Sequence[Job], patterns: Sequence[str]) -> list[Job]:
+    """The runs that patterns mean, in the order of seeds, then of patterns; all if there are none."""
+    for pattern in patterns:
+        if not any(job.matches(pattern) for job in every):
+            rows = list(dict.fromkeys(job.row for job in every))
+            shown = f"{', '.join(rows[:SHOWN])}{', ...' * (len(rows) > SHOWN)}"
+            raise ConfigError(f"--rows: nothing matches {pattern} (there are: {shown}; --dry-run shows all)")
+    found = {
+        job.key: job
+        for seed in dict.fromkeys(job.seed for job in every)
+        for pattern in patterns or ["*"]
+        for job in every
+        if job.seed == seed and job.matches(pattern)
+    }
+    return list(found.values())
+
+
+def _of_batch(table: Table, batch: Batch, protocol: Protocol) -> Iterator[Job]:
+    """Without their seeds, which the keys end in."""
+    for pattern in batch.presets:
+        files = sorted((protocol.root / "examples").glob(f"{pattern}.toml"))
+        if not files:
+            raise ConfigError(f"{table.name}: no preset of examples/ is {pattern!r}")
+        for path, point in product(files, batch.points()):
+            own = _toml(path).get("variants", {})
+            names = [name for name in own if not batch.variants or name in batch.variants]
+            yield from (_job(path, name, point, protocol) for name in names)
+
+
+@cache
+def _job(path: Path, name: str, point: tuple[str, ...], protocol: Protocol) -> Job:
+    job = Job("", protocol.key, "", path, name, point, 0)
+    config = job.experiment().config()
+    row, data = protocol.name(config), config["data"]
+    subject = {"dataset": Path(data.get("name") or data["path"]).name, "model": config["model"]["name"]}
+    return replace(
+        job, name=row, key=key_of({"protocol": protocol.key, "method": row, "seed": "", **subject})
+    )

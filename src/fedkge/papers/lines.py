@@ -1,0 +1,154 @@
+"""Rows of a table: what the paper has, what runs came to over seeds, what they departed in and took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+from fedkge.papers.catalogue import Job, Table
+from fedkge.papers.protocols import PLAIN, Options, Protocol, setting
+from fedkge.papers.records import Record
+from fedkge.reports.compared.experiments import Spread, spread
+from fedkge.reports.compared.reference import CONVERGED, LEVELS, NEVER, SPENT, Cost, Course, Unit
+
+REFERENCE = "fedep"  #: whose costs are the unit
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row: an experiment with all its seeds, or another table that its method measures."""
+
+    job: Job
+    view: str  #: empty: the tables that the run is judged by
+    paper: Options
+    records: Sequence[Record]  #: by seed; none: not run yet
+    costs: Sequence[Mapping[str, Any]]  #: by seed, where the table has them
+    departures: Sequence[str]
+    note: str  #: of several that were tried, which this is
+    cap: int  #: rounds at most
+
+    @property
+    def name(self) -> str:
+        return f"{self.job.name} {self.view}".strip()
+
+    @property
+    def subject(self) -> tuple[str, str]:
+        _, data, model, *_ = self.job.key.split("/")
+        return data, model
+
+    def metric(self, name: str) -> Spread | None:
+        return spread(record["metrics"][self.name].get(name) for record in self.records)
+
+    def best_rounds(self) -> list[int]:
+        """At which tables were kept; of a view that was validated too, its own."""
+        found = []
+        for record in self.records:
+            for course in record["courses"].values():
+                beside = course.get("best_rounds") if self.view else None
+                found.append(beside.get(self.view, max(beside.values())) if beside else course["best_round"])
+        return found
+
+
+def lines(
+    table: Table, protocol: Protocol, every: Sequence[Job], records: Mapping[str, Record]
+) -> list[Line]:
+    """A line for each row of the table, run or not; of alternatives only the one that validates best."""
+    found: list[Line] = []
+    for _, group in groupby(every, key=lambda job: (job.preset, job.name)):
+        seeds = list(group)
+        done = [record for job in seeds if (record := job.recorded(records)) is not None]
+        found += _of_job(table, protocol, seeds[0], done, records)
+    return sorted(_chosen(table, found), key=lambda line: line.subject)
+
+
+def _of_job(
+    table: Table, protocol: Protocol, job: Job, done: Sequence[Record], records: Mapping[str, Record]
+) -> Iterable[Line]:
+    experiment = job.experiment()
+    config = experiment.config()
+    alternative = job.variant in table.alternatives
+    asked = config["method"]["name"] if alternative else job.name  # the paper's row that alternatives are for
+    for view in ("", *(one.name for one in experiment.method.views())):
+        line = Line(
+            job,
+            view,
+            {},
+            [record for record in done if f"{job.name} {view}".strip() in record["metrics"]],
+            [costs(record, records) for record in done] if table.costs and not view else [],
+            protocol.departures(config),
+            "",
+            experiment.rounds,
+        )
+        yield replace(line, paper=protocol.row(*line.subject, f"{asked} {view}".strip()))
+
+
+def _chosen(table: Table, found: Sequence[Line]) -> list[Line]:
+    kept = [line for line in found if line.job.variant not in table.alternatives]
+    rivals: dict[Any, list[Line]] = {}
+    for line in found:
+        if line.job.variant in table.alternatives:
+            rivals.setdefault((line.job.preset, line.view), []).append(line)
+    for of in rivals.values():
+        run = [line for line in of if line.records]
+        best = max(run, key=_validated, default=of[0])
+        words = f"as printed, best of {len(run)} on validation" if run else "as printed"
+        kept.append(replace(best, note=words))
+    return kept
+
+
+def _validated(line: Line) -> float:
+    over = spread(record["valid"]["mrr"] for record in line.records)
+    return -1.0 if over is None else over.mean
+
+
+# What it took to converge, in units of the reference
+
+
+def costs(record: Record, records: Mapping[str, Record]) -> Mapping[str, Any]:
+    """What a run spent to converge and to get as far as the reference with the same settings and seed."""
+    if "curve" not in record:
+        return record.get("spent", {})
+    base = _reference(record, records)
+    return _course(record).costs(None if base is None else _unit(base))
+
+
+def _reference(record: Record, records: Mapping[str, Record]) -> Record | None:
+    """The reference with the same settings and seed."""
+    same = [
+        other
+        for other in records.values()
+        if (other["protocol"], other["seed"]) == (record["protocol"], record["seed"])
+        and ("curve" in other or "spent" in other)
+        and other["config"]["method"]["name"] == REFERENCE
+        and all(other["config"][part]["name"] == name for part, name in PLAIN.items())
+        and setting(other["config"]) == setting(record["config"])
+    ]
+    return same[0] if same else None
+
+
+def _course(record: Record) -> Course:
+    best, so_far = -1.0, {}
+    for number, mrr, _, _ in record["curve"]:
+        best = so_far[number] = max(best, mrr)
+    values = {number: values for number, _, values, _ in record["curve"]}
+    sent = {number: sent for number, _, _, sent in record["curve"]}
+    return Course(so_far, values, sent)
+
+
+def _unit(record: Record) -> Unit:
+    if "curve" in record:
+        return _course(record).unit()
+    spent = record["spent"]
+    levels = (CONVERGED, *LEVELS)
+    found = {level: Cost(*(spent[f"{SPENT[what]}@{level}"] for what in Cost._fields)) for level in levels}
+    return Unit(spent["valid_mrr"], found)
+
+
+def over_seeds(values: Sequence[Any]) -> Spread | str | None:
+    """A number over seeds; words where some never got there."""
+    never = list(values).count(NEVER)
+    if never:
+        return NEVER if never == len(values) else f"{NEVER} in {never} of {len(values)}"
+    return spread(values)

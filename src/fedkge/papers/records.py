@@ -1,0 +1,143 @@
+"""One compact record per run: what was asked, what came out, what it took. Pages are made of records only.
+
+Records of runs from before there were records lack curve, sites, seconds, bytes and digest. Their `config` is
+that of the preset with the same key (`inferred`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from math import isfinite
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from fedkge.durable import json_text
+from fedkge.errors import DataError
+from fedkge.nodes.result import RANKS
+from fedkge.reports.compared.reference import progress
+from fedkge.reports.compared.tables import views
+from fedkge.reports.folders.run import Run
+
+FOLDER = Path("papers") / "records"
+Record: TypeAlias = dict[str, Any]
+NEEDED = ("protocol", "dataset", "model", "method", "seed", "courses", "environment", "metrics", "config")
+DIGITS = 6  #: of numbers between 0 and 1 in curves
+
+
+def key_of(record: Mapping[str, Any]) -> str:
+    """`fedlu-2023/fb15k-237-C3/transe/fedep/0`."""
+    return "/".join(str(record[part]) for part in ("protocol", "dataset", "model", "method", "seed"))
+
+
+def taken(run: Run, protocol: str, name: str) -> Record:
+    """What is kept of a run that has ended; metrics are of the sides that the run is judged by."""
+    if run.summary is None:
+        raise DataError(f"{run.path}: has no summary.json; expected a run that has ended")
+    summary, measured = run.summary, run.summary["metrics"]
+    rounds = run.rounds.values()
+    return {
+        "protocol": protocol,
+        "dataset": Path(run.dataset).name,
+        "model": run.model,
+        "method": name,
+        "seed": run.seed,
+        "courses": summary["courses"],
+        "environment": dict(run.environment),
+        "metrics": {f"{name} {view}".strip(): measured[run.headline(view)] for view in ("", *views([run]))},
+        "valid": dict(run.metrics(run.chosen_by)),
+        "sites": {
+            site: {"count": of["count"], "mrr": round(of["mrr"], DIGITS)}
+            for site in run.sites
+            if (of := run.metrics(run.headline(), site))
+        },
+        "curve": _curve(run),
+        "triples": sum(one.triples for one in rounds),
+        "seconds": {name: round(spent, 2) for name, spent in summary["seconds"].items()},
+        "bytes": {"up": run.traffic.up_bytes, "down": run.traffic.down_bytes},
+        "ranks": ranks_digest(run.path),
+        "config": portable(run.config),
+    }
+
+
+def portable(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Options without the place of data on this machine."""
+    data = dict(config["data"])
+    if "path" in data:
+        data["path"] = Path(data["path"]).name
+    return {**config, "data": data}
+
+
+def _curve(run: Run) -> list[list[float]]:
+    """Round, validation MRR, values, bytes sent; where each site keeps its own, the mean of their bests."""
+    found = {n: one.mrr for n, one in sorted(run.validations.items()) if isfinite(one.mrr)}
+    curve = progress(run) if run.keeps_each else found
+    values, sent = run.sent("values"), run.sent("bytes")
+    return [[n, round(mrr, DIGITS), values.get(n, 0), sent.get(n, 0)] for n, mrr in curve.items()]
+
+
+def ranks_digest(folder: Path) -> str:
+    """Of every site's ranks of test triples: two runs with the same digest rank everything alike."""
+    digest = blake2b(digest_size=16)
+    for path in sorted((folder / "sites").glob(f"*/{RANKS}")):
+        digest.update(path.parent.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def read_lines(path: Path) -> dict[str, Record]:
+    """The records of a file, by key; an unfinished last line is left out."""
+    found: dict[str, Record] = {}
+    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else [""]
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            if number == len(lines):
+                break
+            raise DataError(f"{path}, line {number}: not JSON: {error}") from None
+        missing = [part for part in NEEDED if not isinstance(record, dict) or part not in record]
+        if missing:
+            raise DataError(f"{path}, line {number}: no record of a run: {missing[0]} is missing")
+        found[key_of(record)] = record
+    return found
+
+
+def read_records(root: Path) -> dict[str, Record]:
+    """All that the checkout has."""
+    found: dict[str, Record] = {}
+    for path in sorted((root / FOLDER).glob("*.jsonl")):
+        found |= read_lines(path)
+    return found
+
+
+def append(path: Path, record: Mapping[str, Any]) -> None:
+    """One more line, which is there even if the process is killed next."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json_text(record) + "\n")
+
+
+def write_records(root: Path, records: Iterable[Record]) -> None:
+    """Add to what the checkout has; a record replaces the one of the same key."""
+    by_file: dict[Path, list[Record]] = {}
+    for record in records:
+        by_file.setdefault(root / FOLDER / file_of(record), []).append(record)
+    for path, given in by_file.items():
+        found = read_lines(path) | {key_of(record): record for record in given}
+        publish(path, "".join(json_text(found[key]) + "\n" for key in sorted(found)))
+
+
+def publish(path: Path, text: str) -> None:
+    """Write a file for everybody, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.part")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+
+
+def file_of(record: Mapping[str, Any]) -> str:
+    """One file for each protocol, data set and model."""
+    return f"{record['protocol']}-{record['dataset']}-{record['model']}.jsonl"

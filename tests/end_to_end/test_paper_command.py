@@ -1,0 +1,165 @@
+"""`fedkge paper`: what is missing is run, in lanes or one by one, stopped, gone on with, and written down."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commands import answer, fedkge, refused
+from fedkge.papers.records import read_lines, read_records
+
+pytest.importorskip("numba")
+pytestmark = pytest.mark.usefixtures("here")
+
+PRESET = """
+rounds = 30
+data     = { path = "%s" }
+model    = { name = "transe", dim = 6, margin = 4.0 }
+trainer  = { epochs = 1, batch_size = 64, negatives = 4, lr = 2e-2 }
+evaluate = { every = 2, patience = 0 }
+[variants.single]
+method = { name = "single" }
+[variants.fedep]
+method = { name = "fedep" }
+[variants.fedprox]
+method = { name = "fedprox", mu = 0.01 }
+"""
+CATALOGUE = """
+[p-table1]
+title = "Small"
+protocol = "p-2020"
+metrics = ["mrr"]
+costs = true
+runs = [
+  { presets = ["p-2020-*"] },
+  { presets = ["p-2020-*"], variants = ["fedep"], grid = { "trainer.lr" = [0.01] } },
+]
+[p-table9]
+title = "Not to be had"
+protocol = "p-2020"
+instead = "its data needs credentials"
+"""
+VALUES = {
+    "p-2020": {
+        "paper": "P (2020)",
+        "note": "Both sides.",
+        "presets": ["p-2020-*.toml"],
+        "options": {"fedprox": {"method.mu": 0.1}},
+        "rows": [
+            {
+                "data": "federation",
+                "model": "transe",
+                "method": "fedep",
+                "named": "FedE",
+                "table": "Table 1",
+                "mrr": 90.0,
+            }
+        ],
+    }
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with a paper of its own."""
+    root = tmp_path / "project"
+    (root / "papers").mkdir(parents=True)
+    (root / "examples").mkdir()
+    preset = PRESET % (Path("federation").resolve())
+    (root / "examples" / "p-2020-small-transe.toml").write_text(preset)
+    (root / "papers" / "catalogue.toml").write_text(CATALOGUE)
+    (root / "papers" / "values.json").write_text(json.dumps(VALUES))
+    monkeypatch.chdir(root)
+    return root
+
+
+def test_a_table_is_run_once_and_written(project: Path) -> None:
+    first = fedkge("paper", "p-table1", "--rows", "*/fedep,*/fedprox")
+    assert first.exit_code == 0, first.output
+    assert "note: 0 of 2 runs are recorded" in first.stderr
+    page = (project / "docs" / "results" / "p-table1.md").read_text()
+    assert page.strip() in first.stdout
+    assert "| federation | transe | fedep | FedE, Table 1 | 1 | 90.00 |" in page
+    assert "mu=0.01 (paper: 0.1)" in page
+    assert "| federation | transe | single | – | – | – | – | – |" in page
+    known = read_records(project)
+    assert {key.split("/")[3] for key in known} == {"fedep", "fedprox"}
+    again = fedkge("paper", "p-table1", "--rows", "*/fedep,*/fedprox")
+    assert "round " not in again.stderr
+    assert again.stdout == first.stdout
+    answer("paper", "p-table1")
+    assert len(read_records(project)) == 4
+    listed = answer("paper", "list")
+    assert [(row["name"], row["seed 0"]) for row in listed] == [("p-table1", "4 of 4"), ("p-table9", "–")]
+
+
+def test_time_ends_a_run_that_goes_on_later(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = fedkge("paper", "p-table1", "--rows", "*/fedep", "--out", "whole", "--records", "whole.jsonl")
+    assert whole.exit_code == 0, whole.output
+    line = ("paper", "p-table1", "--rows", "*/fedep", "--records", "new.jsonl")
+    stopped = fedkge(*line, "--seconds", 0)
+    assert stopped.exit_code == 0, stopped.output
+    assert "1 runs are left" in stopped.stderr
+    clock = iter([False, False, False])  # before the run, and after two rounds
+    with monkeypatch.context() as patch:
+        patch.setattr("fedkge.papers.running.How.over", property(lambda how: next(clock, True)))
+        stopped = fedkge(*line)
+    assert "fedep: interrupted; the same command goes on with it" in stopped.stderr
+    assert "round 3/30" in stopped.stderr
+    assert "round 4/30" not in stopped.stderr
+    assert not (project / "new.jsonl").exists()
+    ended = fedkge(*line)
+    assert "round 3/30" not in ended.stderr
+    assert "round 4/30" in ended.stderr
+    (one,), (other,) = (read_lines(project / name).values() for name in ("whole.jsonl", "new.jsonl"))
+    for part in ("metrics", "valid", "curve", "ranks", "bytes", "triples", "courses", "config"):
+        assert one[part] == other[part], part
+    assert not (project / "docs").exists()  # records went elsewhere
+
+
+def test_lanes_give_the_same_and_records_are_taken_in(project: Path) -> None:
+    rows = ("--rows", "*/fedep,*/single")
+    assert fedkge("paper", "p-table1", *rows, "--lanes", 2, "--records", "lanes.jsonl").exit_code == 0
+    assert fedkge("paper", "p-table1", *rows, "--out", "alone").exit_code == 0
+    lanes, alone = read_lines(project / "lanes.jsonl"), read_records(project)
+    assert lanes.keys() == alone.keys()
+    assert {key: one["ranks"] for key, one in lanes.items()} == {
+        key: one["ranks"] for key, one in alone.items()
+    }
+    answer_ = fedkge("paper", "p-table1", "--rows", "*/fedep", "--seeds", "1", "--records", "seed.jsonl")
+    assert answer_.exit_code == 0, answer_.output
+    taken = fedkge("paper", "add", "seed.jsonl")
+    assert taken.exit_code == 0, taken.output
+    assert len(read_records(project)) == 3
+    assert (
+        "| federation | transe | fedep | FedE, Table 1 | 2 |"
+        in (project / "docs/results/p-table1.md").read_text()
+    )
+
+
+def test_what_goes_wrong_is_said(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "examples" / "p-2020-other-transe.toml").write_text(
+        PRESET.replace('path = "%s"', 'name = "fb15k-237-C3"')
+    )
+    assert refused("paper", "p-table9") == "p-table9: its data needs credentials"
+    assert refused("paper", "p-table1", "--rows", "zz").startswith(
+        "--rows: nothing matches zz (there are: p-2020-"
+    )
+    assert "expected whole numbers" in refused("paper", "p-table1", "--seeds", "a")
+    monkeypatch.delenv("FEDKGE_DATA", raising=False)
+    found = fedkge("paper", "p-table1", "--rows", "other*/fedep")
+    assert found.exit_code == 2
+    assert "fb15k-237-C3" in found.stderr
+    assert "FEDKGE_DATA" in found.stderr
+    assert not (project / "runs").exists()
+
+
+def test_a_run_that_fails_does_not_stop_the_others(project: Path) -> None:
+    (project / "papers" / "catalogue.toml").write_text(
+        CATALOGUE.replace('"trainer.lr" = [0.01]', '"trainer.lr" = [1e30], "trainer.optimizer" = ["sgd"]')
+    )
+    found = fedkge("paper", "p-table1", "--rows", "lr=,*/fedep")
+    assert found.exit_code == 2, found.output
+    assert len(read_records(project)) == 1

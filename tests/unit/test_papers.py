@@ -1,0 +1,345 @@
+"""Tables of papers: which runs they consist of, what records keep, and pages that records alone decide."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedkge
+from fedkge.config import read_toml, variants
+from fedkge.errors import ConfigError, DataError
+from fedkge.papers.catalogue import Job, Table, chosen_tables, jobs, matching, read_tables
+from fedkge.papers.curves import pictures
+from fedkge.papers.lines import Line, costs, lines
+from fedkge.papers.pages import INDEX, PAGES, index, page, rows_of
+from fedkge.papers.protocols import checkout, read_protocols
+from fedkge.papers.records import (
+    FOLDER,
+    Record,
+    append,
+    file_of,
+    key_of,
+    read_lines,
+    read_records,
+    taken,
+    write_records,
+)
+from fedkge.reports.compared.reference import each_reference_rows
+from fedkge.reports.folders.load import load_run, load_runs
+from fedkge.reports.folders.options import flat
+from fedkge.runs.experiment import Experiment
+from run_folders import write_ranks, write_run
+
+ROOT = Path(__file__).parents[2]
+PROTOCOLS = read_protocols(ROOT)
+TABLES = read_tables(ROOT)
+
+
+def job_of(table: str, row: str) -> Job:
+    (job,) = matching(jobs(TABLES[table], PROTOCOLS[TABLES[table].protocol], [0]), [row])
+    return job
+
+
+def record_of(folder: Path, job: Job, **made: Any) -> Record:
+    """What is kept of a run as that of the job would be."""
+    config = job.experiment().config()
+    asked = [f"{key}={json.dumps(value)}" for key, value in flat(config).items() if key != "seed"]
+    made = {"model": config["model"]["name"], "data": config["data"]["name"], "options": asked, **made}
+    return taken(load_run(write_run(folder, config["method"]["name"], **made)), job.protocol, job.name)
+
+
+def rows(table: str, records: Sequence[Record], row: str = "*") -> list[Line]:
+    protocol = PROTOCOLS[TABLES[table].protocol]
+    every = jobs(TABLES[table], protocol, sorted({record["seed"] for record in records}))
+    known = {key_of(record): record for record in records}
+    return lines(TABLES[table], protocol, sorted(matching(every, [row]), key=lambda job: job.name), known)
+
+
+# Which runs
+
+
+@pytest.mark.parametrize(
+    "table", [table for table in TABLES.values() if table.runs], ids=lambda one: one.name
+)
+def test_runs_of_a_table_have_keys_of_their_own(table: Table) -> None:
+    every = jobs(table, PROTOCOLS[table.protocol], [0, 1])
+    assert len({job.key for job in every}) == len({job.place for job in every}) == len(every)
+    for job in every[:3]:
+        assert job.experiment().seed == job.seed
+        assert PROTOCOLS[table.protocol].name(job.experiment().config()) == job.name
+
+
+def test_every_variant_of_a_paper_is_in_a_table() -> None:
+    listed = {
+        (job.preset, job.variant)
+        for table in TABLES.values()
+        for job in (jobs(table, PROTOCOLS[table.protocol], [0]) if table.runs else [])
+    }
+    presets = [
+        path for one in PROTOCOLS.values() for p in one.presets for path in (ROOT / "examples").glob(p)
+    ]
+    every = {(path, name) for path in presets for name in variants(read_toml(path))}
+    assert every == listed
+
+
+def test_nothing_is_run_on_what_is_left_for_others() -> None:
+    for table in TABLES.values():
+        for job in jobs(table, PROTOCOLS[table.protocol], [0]) if table.runs else []:
+            assert not job.key.split("/")[1].endswith(("-C5", "-R5"))
+
+
+def test_a_grid_that_gives_the_preset_gives_its_row() -> None:
+    plain = job_of("feds-table3", "r10-transe/fedep")
+    assert plain.key in {job.key for job in jobs(TABLES["feds-table5"], PROTOCOLS["feds-2024"], [0])}
+    names = {job.name for job in jobs(TABLES["feds-table5"], PROTOCOLS["feds-2024"], [0])}
+    assert {"fedep", "fedep epochs=2", "feds epochs=5"} < names
+
+
+def test_what_cannot_be_run_says_why() -> None:
+    with pytest.raises(ConfigError, match="fedlu-table5: C5 is left for others"):
+        chosen_tables(TABLES, ["fedlu-table5"])
+    with pytest.raises(ConfigError, match=r"no table or figure is named 'fedlu-tabel1'; did you mean"):
+        chosen_tables(TABLES, ["fedlu-tabel1"])
+    assert [table.name for table in chosen_tables(TABLES, ["fedlu-table*"])] == [
+        "fedlu-table1",
+        "fedlu-table4",
+    ]
+    with pytest.raises(ConfigError, match=r"--rows: nothing matches c5 \(there are: fedlu-2023-fb15k237-c3-"):
+        matching(jobs(TABLES["fedlu-table1"], PROTOCOLS["fedlu-2023"], [0]), ["c3", "c5"])
+
+
+def test_patterns_are_an_order() -> None:
+    every = jobs(TABLES["fedlu-table1"], PROTOCOLS["fedlu-2023"], [1, 0])
+    found = matching(every, ["c10-rotate/single", "c3-transe/fed?p"])
+    rows = ["c10-rotate/single", "c3-transe/fedep"]
+    assert [(job.row.removeprefix("fedlu-2023-fb15k237-"), job.seed) for job in found] == [
+        (row, seed) for seed in (1, 0) for row in rows
+    ]
+    assert matching(every, []) == every
+
+
+def test_it_needs_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checkout(ROOT / "docs" / "results") == ROOT
+    assert checkout(tmp_path) == Path(fedkge.__file__).parents[2]  # the one that the package is from
+    monkeypatch.setattr("fedkge.papers.protocols.__file__", str(tmp_path / "protocols.py"))
+    with pytest.raises(ConfigError, match="run this command in a checkout"):
+        checkout(tmp_path)
+
+
+# Departures
+
+
+def test_options_that_are_not_the_papers_are_named() -> None:
+    protocol = PROTOCOLS["fedlu-2023"]
+    told = {
+        row: protocol.departures(job_of("fedlu-table1", f"c3-complex/{row}").experiment().config())
+        for row in ("single", "fedep", "fedprox", "fedec", "fedlu")
+    }
+    assert told["single"] == told["fedep"] == []
+    assert told["fedprox"] == ["mu=0.0001 (paper: 0.1)", "restart=false (paper: true)"]
+    assert told["fedec"] == ["mu=0.03 (paper: 0.3)", "restart=false (paper: true)"]
+    assert told["fedlu"] == ["relations=both (paper: local)"]
+
+
+# Records
+
+
+def test_a_record_has_what_a_reader_needs(tmp_path: Path) -> None:
+    job = job_of("fedlu-table1", "c3-transe/fedep")
+    record = record_of(tmp_path / "run", job)
+    run = load_run(tmp_path / "run")
+    assert key_of(record) == job.key == "fedlu-2023/fb15k-237-C3/transe/fedep/0"
+    assert Experiment.parse(record["config"]).config() == job.experiment().config()
+    assert [at for at, *_ in record["curve"]] == sorted(run.validations)
+    assert record["curve"][-1][3] == run.traffic.bytes == sum(record["bytes"].values())
+    assert record["metrics"]["fedep"] == run.metrics("test")
+    assert record["triples"] == sum(one.triples for one in run.rounds.values())
+
+
+def test_the_digest_is_of_all_ranks(tmp_path: Path) -> None:
+    job = job_of("fedlu-table1", "c3-transe/fedep")
+    ranks = {"airline": [1.0, 2.0], "languages": [3.0, 4.0]}
+
+    def digest(name: str, **changed: Sequence[float]) -> str:
+        folder = tmp_path / name
+        record_of(folder, job)
+        write_ranks(folder, {**ranks, **changed})
+        return str(taken(load_run(folder), job.protocol, job.name)["ranks"])
+
+    assert digest("a") == digest("b")
+    assert digest("c", languages=[3.0, 5.0]) != digest("a2")
+
+
+def test_a_run_that_goes_on_is_no_record(tmp_path: Path) -> None:
+    job = job_of("fedlu-table1", "c3-transe/fedep")
+    with pytest.raises(DataError, match=r"has no summary.json"):
+        record_of(tmp_path / "run", job, ended=False)
+
+
+def test_records_are_kept_by_key(tmp_path: Path) -> None:
+    fedep, single = (job_of("fedlu-table1", f"c3-transe/{name}") for name in ("fedep", "single"))
+    first = record_of(tmp_path / "a", fedep)
+    again = record_of(tmp_path / "b", fedep, level=0.4)
+    other = record_of(tmp_path / "c", single)
+    write_records(tmp_path, [first, other])
+    write_records(tmp_path, [again])
+    found = read_records(tmp_path)
+    assert found == {key_of(again): again, key_of(other): other}
+    assert [path.name for path in (tmp_path / FOLDER).iterdir()] == [file_of(first)]
+
+
+def test_a_torn_line_at_the_end_is_left_out_and_others_are_errors(tmp_path: Path) -> None:
+    path = tmp_path / "new.jsonl"
+    record = record_of(tmp_path / "a", job_of("fedlu-table1", "c3-transe/fedep"))
+    append(path, record)
+    path.write_text(path.read_text() + '{"protocol": "fed')
+    assert read_lines(path) == {key_of(record): record}
+    path.write_text('{"protocol"\n' + json.dumps(record) + "\n")
+    with pytest.raises(DataError, match="line 1: not JSON"):
+        read_lines(path)
+    path.write_text('{"protocol": "p"}\n')
+    with pytest.raises(DataError, match="line 1: no record of a run: dataset is missing"):
+        read_lines(path)
+
+
+def test_all_records_are_where_they_belong() -> None:
+    found = read_records(ROOT)
+    for path in (ROOT / FOLDER).glob("*.jsonl"):
+        assert {file_of(record) for record in read_lines(path).values()} == {path.name}
+    listed = {
+        job.key
+        for table in TABLES.values()
+        for job in (jobs(table, PROTOCOLS[table.protocol], [0, 1, 2]) if table.runs else [])
+    }
+    assert found.keys() <= listed  # every record stands in a table
+    for record in found.values():
+        assert ("curve" in record) is ("inferred" not in record)
+    assert len(found) >= 145
+
+
+# Lines
+
+
+def test_numbers_stand_beside_the_papers(tmp_path: Path) -> None:
+    job = job_of("fedlu-table1", "c3-transe/fedep")
+    records = [record_of(tmp_path / str(seed), job, seed=seed) for seed in (0, 1)]
+    for record, mrr in zip(records, (0.32, 0.34), strict=True):
+        record["metrics"]["fedep"]["mrr"] = mrr
+    (line,) = rows("fedlu-table1", records, "c3-transe/fedep")
+    assert (line.paper["named"], line.paper["mrr"]) == ("FedE", 32.66)
+    found = line.metric("mrr")
+    assert found is not None
+    assert (found.mean, found.std, found.n) == pytest.approx((0.33, 0.0141421, 2), rel=1e-4)
+    text = page(TABLES["fedlu-table1"], PROTOCOLS["fedlu-2023"], {key_of(one): one for one in records})
+    (told,) = (one for one in text.splitlines() if one.startswith("| fb15k-237-C3 | transe | fedep | FedE"))
+    assert told.endswith("| 32.66 | 33.00 ± 1.41 | +0.34 |")
+
+
+@pytest.mark.parametrize(
+    ("best", "rounds", "told"),
+    [(200, 200, "200, at the cap"), (190, 200, "190, ended by the cap"), (95, 110, "95")],
+)
+def test_the_budget_is_said_in_every_row(tmp_path: Path, best: int, rounds: int, told: str) -> None:
+    record = record_of(tmp_path / "run", job_of("fedlu-table1", "c3-transe/fedprox"))
+    record["courses"] = {"federation": {"best_round": best, "rounds": rounds}}
+    record["triples"] = 2 * 3 * 248_092 * rounds  # sides, epochs, training triples of all sites
+    text = page(TABLES["fedlu-table1"], PROTOCOLS["fedlu-2023"], {key_of(record): record})
+    (line,) = (one for one in text.splitlines() if "3 × 200" in one)
+    cells = line.strip("| ").split(" | ")
+    steps = f"{2 * 3 * 248_092 * rounds / 1024 / 1e3:.1f}"
+    assert cells[3:8] == ["mu=0.001 (paper: 0.1)", "3 × 200", str(rounds), told, steps]
+
+
+def test_sides_are_those_of_the_paper(tmp_path: Path) -> None:
+    job = job_of("pfedeg-table1", "r10-transe/fede")
+    record = record_of(tmp_path / "run", job)
+    assert record["metrics"]["fede"] == load_run(tmp_path / "run").metrics("test_tail")
+
+
+def test_of_alternatives_validation_chooses(tmp_path: Path) -> None:
+    found = []
+    for name, valid, test in (("relations=local", 0.30, 0.40), ("margin=20 relations=local", 0.33, 0.35)):
+        record = record_of(tmp_path / name, job_of("fedlu-table1", f"c3-transe/fedlu {name}"))
+        record["valid"]["mrr"], record["metrics"][f"fedlu {name}"]["mrr"] = valid, test
+        found.append(record)
+    own = [line for line in rows("fedlu-table1", found, "c3-transe*") if line.note and not line.view]
+    assert [(line.name, line.note) for line in own] == [
+        ("fedlu margin=20 relations=local", "as printed, best of 2 on validation")
+    ]
+    assert own[0].paper["named"] == "FedLU (local)"
+
+
+def test_costs_are_those_of_the_reports(tmp_path: Path) -> None:
+    fedep = record_of(tmp_path / "fedep", job_of("feds-table3", "r3-transe/fedep"))
+    feds = record_of(tmp_path / "feds", job_of("feds-table3", "r3-transe/feds"), width=50, level=0.296)
+    row = each_reference_rows(load_runs([tmp_path / "fedep", tmp_path / "feds"]), "fedep")[1]
+    told = costs(feds, {key_of(one): one for one in (fedep, feds)})
+    assert told["P@99"] == row["P@99"] == "never"
+    for name in ("P@CG", "B@CG", "P@98", "B@98", "R@98", "values@98", "bytes@98"):
+        assert told[name] == pytest.approx(row[name])
+
+
+def test_units_are_of_the_same_settings(tmp_path: Path) -> None:
+    plain = record_of(tmp_path / "plain", job_of("feds-table5", "r10-transe/fedep"))
+    longer = record_of(tmp_path / "longer", job_of("feds-table5", "r10-transe/fedep epochs=5"), width=10)
+    feds = record_of(tmp_path / "feds", job_of("feds-table5", "r10-transe/feds epochs=5"), width=10)
+    both = {key_of(one): one for one in (plain, longer, feds)}
+    assert costs(feds, both)["P@CG"] == pytest.approx(1)
+    assert costs(feds, {key_of(one): one for one in (plain, feds)})["P@CG"] is None
+
+
+def test_a_record_of_other_options_is_none(tmp_path: Path) -> None:
+    job = job_of("fedlu-table1", "c3-transe/fedprox")
+    record = record_of(tmp_path / "run", job)
+    assert job.recorded({job.key: record}) == record
+    record["config"]["method"]["mu"] = 0.5
+    assert job.recorded({job.key: record}) is None
+    (line,) = rows("fedlu-table1", [record], "c3-transe/fedprox")
+    assert not line.records
+    record["config"]["method"] = {"name": "no more"}
+    assert job.recorded({job.key: record}) is None
+
+
+def test_old_records_keep_what_they_told() -> None:
+    found: Mapping[str, Record] = read_records(ROOT)
+    old = found["feds-2024/fb15k-237-R10/transe/feds/0"]
+    if "curve" not in old:
+        assert costs(old, found)["P@CG"] == old["spent"]["P@CG"]
+
+
+# Pages
+
+
+def test_curves_are_drawn_over_rounds_and_bytes(tmp_path: Path) -> None:
+    names = ("single", "fedep")
+    records = [record_of(tmp_path / name, job_of("fedlu-table1", f"c3-transe/{name}")) for name in names]
+    old = {**record_of(tmp_path / "old", job_of("fedlu-table1", "c3-transe/fedec")), "inferred": ["config"]}
+    del old["curve"]
+    found = rows("fedlu-table1", [*records, old])
+    drawn = {file: picture for file, _, picture in pictures("fedlu-table1", found)}
+    over_rounds, over_bytes = (
+        drawn[f"fedlu-table1-fb15k-237-C3-transe-{over}.svg"] for over in ("rounds", "bytes")
+    )
+    assert len(drawn) == 2
+    assert all(f"{name}</text>" in over_rounds for name in names)
+    assert "single" not in over_bytes  # it sends nothing
+    assert "fedec" not in over_rounds + over_bytes
+    known = {key_of(record): record for record in [*records, old]}
+    text = page(TABLES["fedlu-table1"], PROTOCOLS["fedlu-2023"], known)
+    assert [file for file in drawn if f"({file})" in text] == list(drawn)
+
+
+def test_pages_are_what_the_records_give() -> None:
+    records = read_records(ROOT)
+    assert index(ROOT, records) == (ROOT / INDEX).read_text(encoding="utf-8")
+    runnable = [table for table in TABLES.values() if table.runs]
+    assert {path.stem for path in (ROOT / PAGES).glob("*.md")} == {table.name for table in runnable}
+    for table in runnable:
+        text = (ROOT / PAGES / f"{table.name}.md").read_text(encoding="utf-8")
+        assert page(table, PROTOCOLS[table.protocol], records) == text, f"run fedkge paper docs: {table.name}"
+        for file, _, picture in pictures(table.name, rows_of(table, PROTOCOLS[table.protocol], records)):
+            assert (ROOT / PAGES / file).read_text(encoding="utf-8") == picture
