@@ -33,6 +33,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: {error}") from None
 
 
+AFTER, START = "after", "start"
+
+
 def variant(config: Mapping[str, Any], name: str | None) -> dict[str, Any]:
     """The options of a file without its `[variants.NAME]` tables, changed by the one of this name.
 
@@ -53,7 +56,24 @@ def variant(config: Mapping[str, Any], name: str | None) -> dict[str, Any]:
     for key, value in known[name].items():
         whole = not isinstance(value, dict) or "name" in value or not isinstance(plain.get(key), dict)
         plain[key] = value if whole else plain[key] | value
+    after = plain.get(AFTER)
+    if after is not None and (after == name or after not in known):
+        others = ", ".join(other for other in known if other != name)
+        raise ConfigError(
+            f"variants.{name}.{AFTER}: expected another variant of the file ({others}), got {after!r}"
+        )
     return plain
+
+
+def following(options: Mapping[str, Any], beside: Path) -> dict[str, Any]:
+    """A variant that goes on from another (`after = "single"`) starts from its run in the folder `beside`."""
+    found = dict(options)
+    after = found.pop(AFTER, None)
+    if after is not None:
+        if START in found:
+            raise ConfigError(f"{AFTER}: the variant has {START} too; expected one of them")
+        found[START] = str(beside.resolve() / after)
+    return found
 
 
 def variants(config: Mapping[str, Any]) -> dict[str | None, dict[str, Any]]:

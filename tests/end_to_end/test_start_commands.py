@@ -71,6 +71,55 @@ def test_a_start_that_is_wrong_is_said_before_anything_trains(tmp_path: Path) ->
     assert not (tmp_path / "run").exists()
 
 
+CHAIN = """
+[variants.alone]
+[variants.joined]
+after    = "alone"
+method   = { name = "fedep" }
+evaluate = { keep = "each" }
+[variants.finished]
+after    = "joined"
+trainer  = { lr = 1e-4 }
+"""
+
+
+def test_variants_go_on_from_each_other(tmp_path: Path) -> None:
+    """By one command or by several, with the same tables."""
+    chain = Path("chain.toml")
+    chain.write_text(Path("tiny.toml").read_text() + CHAIN)
+    given = ("--set", "rounds=2", "--seeds", "0,1")
+    found = fedkge("compare", chain, "--out", tmp_path / "all", *given)
+    assert found.exit_code == 0, found.output
+    for name, before in (("joined", "alone"), ("finished", "joined")):
+        for seed in ("seed-0", "seed-1"):
+            told = summary_of(tmp_path / "all" / name / seed)["start"]
+            assert told["run"] == str(tmp_path / "all" / before / seed)
+    for name in ("alone", "joined"):
+        found = fedkge("run", chain, "--variant", name, "--out", tmp_path / "each" / name, *given)
+        assert found.exit_code == 0, found.output
+    entities = "joined/seed-0/sites/{}/entities.safetensors"
+    for site in summary_of(tmp_path / "all" / "joined" / "seed-0")["sites"]:
+        one, other = (tmp_path / way / entities.format(site) for way in ("all", "each"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_variants_that_cannot_go_on(tmp_path: Path) -> None:
+    chain = Path("chain.toml")
+    chain.write_text(Path("tiny.toml").read_text() + CHAIN)
+    said = refused("compare", chain, "--variant", "joined,alone", "--out", tmp_path / "run")
+    assert said.endswith("chain.toml: joined goes on from alone; name alone before it")
+    said = refused("run", chain, "--variant", "joined", "--out", tmp_path / "run")
+    assert said.startswith(f"start: {tmp_path / 'alone'}: not a run folder")
+    expected = "variants.joined.after: expected another variant of the file (alone, finished), got"
+    for after in ("alnoe", "joined"):
+        chain.write_text(Path("tiny.toml").read_text() + CHAIN.replace('"alone"', f'"{after}"'))
+        assert f"{expected} {after!r}" in refused("compare", chain, "--out", tmp_path / "run")
+    both = CHAIN.replace('after    = "alone"', 'after = "alone"\nstart = "runs/tiny"')
+    chain.write_text(Path("tiny.toml").read_text() + both)
+    assert "the variant has start too" in refused("compare", chain, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_is_used_after_its_start_has_gone(
     tmp_path: Path, done: subprocess.CompletedProcess[str]
 ) -> None:

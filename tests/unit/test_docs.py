@@ -20,7 +20,7 @@ import typer
 from documents import DOCUMENTS, ROOT, TUTORIALS, Block, every_block, small
 from fedkge.aggregation import AGGREGATIONS
 from fedkge.cli.main import app
-from fedkge.config import read_toml, variants
+from fedkge.config import following, read_toml, variants
 from fedkge.graphs.datasets import load
 from fedkge.graphs.table import Table
 from fedkge.methods import METHODS
@@ -190,7 +190,7 @@ def test_toml_parses(block: Block) -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.toml")), ids=lambda path: path.name)
 def test_examples_parse_and_are_listed(path: Path) -> None:
     for options in variants(read_toml(path)).values():
-        Experiment.parse(options)
+        Experiment.parse(following(options, Path("runs")))
     assert f"({path.name})" in (ROOT / "examples" / "README.md").read_text()
 
 

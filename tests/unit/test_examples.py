@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedkge.config import read_toml, variants
+from fedkge.config import following, read_toml, variants
 from fedkge.graphs.catalogue import DATASETS
 from fedkge.methods import METHODS
 from fedkge.runs.experiment import Experiment
@@ -17,7 +17,7 @@ from fedkge.training.cadence import Cadence
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ALL = {
-    f"{path.stem}-{name}" if name else path.stem: options
+    f"{path.stem}-{name}" if name else path.stem: following(options, Path("runs"))
     for path in sorted(EXAMPLES.glob("*.toml"))
     for name, options in variants(read_toml(path)).items()
 }  #: every experiment, as FILE-VARIANT
@@ -49,7 +49,7 @@ def test_examples_parse(path: str) -> None:
     experiment = Experiment.parse(ALL[path])
     assert str(experiment.data).lower() in DATASETS
     *_, name = path.split("-")
-    if path not in (*DPKGE, *FRONTIER) and not path.startswith("atlas"):
+    if path not in (*DPKGE, *FRONTIER) and not path.startswith(("atlas", "joining")):
         assert METHODS.name_of(experiment.method) == METHOD_OF.get(name, name)
 
 

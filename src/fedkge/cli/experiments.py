@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedkge.config import override, read_toml, variant
+from fedkge.config import AFTER, following, override, read_toml, variant
 from fedkge.errors import ConfigError, suggest
 from fedkge.plugins import load_files
 
@@ -23,11 +23,12 @@ class Origin:
     assignments: Sequence[str] = ()  #: of `--set`
     flag: str = ""  #: what varies the experiment: `--method` or `--grid`
     variant: str | None = None  #: which of the file's `[variants.NAME]`
+    beside: Path = Path("runs")  #: the folder with a run of each variant
 
     def options(self) -> dict[str, Any]:
         tables = read_toml(self.path)
         try:
-            chosen = variant(tables, self.variant)
+            chosen = following(variant(tables, self.variant), self.beside)
         except ConfigError as error:
             raise ConfigError(f"{self.path}: {error}") from None
         return override(chosen, self.assignments)
@@ -61,7 +62,7 @@ class Origin:
         from fedkge.runs.experiment import Experiment
 
         try:
-            options = variant(read_toml(self.path), self.variant)
+            options = following(variant(read_toml(self.path), self.variant), self.beside)
             options.pop("plugins", None)  # loaded already
             Experiment.parse(options)
         except ConfigError as error:
@@ -69,24 +70,34 @@ class Origin:
         return None
 
 
-def one(path: Path, assignments: Sequence[str], chosen: str | None = None) -> Experiment:
-    """The experiment of a file, or of one of its variants, changed by `--set`."""
-    ((_, experiment),) = varied(Origin(path, assignments, variant=chosen), [{}])
+def one(
+    path: Path, assignments: Sequence[str], chosen: str | None = None, beside: Path = Path("runs")
+) -> Experiment:
+    """The experiment of a file, or of one of its variants, changed by `--set`.
+
+    Runs of other variants are in the folder `beside`.
+    """
+    ((_, experiment),) = varied(Origin(path, assignments, variant=chosen, beside=beside), [{}])
     return experiment
 
 
 def by_method(
-    path: Path, assignments: Sequence[str], methods: str, chosen: str | None = None
+    path: Path, assignments: Sequence[str], methods: str, chosen: str | None, beside: Path
 ) -> dict[str, Experiment]:
     """The experiment by each of several methods, under the method's name."""
     names = listed("--method", methods, "single,fede")
     points = [{"method.name": name} for name in names]
-    found = varied(Origin(path, assignments, "--method", chosen), points)
+    found = varied(Origin(path, assignments, "--method", chosen, beside), points)
     return dict(zip(names, (experiment for _, experiment in found), strict=True))
 
 
-def by_variant(path: Path, assignments: Sequence[str], chosen: str | None) -> dict[str, Experiment]:
-    """Each variant of a file, or those that `chosen` lists, under its name."""
+def by_variant(
+    path: Path, assignments: Sequence[str], chosen: str | None, beside: Path
+) -> dict[str, Experiment]:
+    """Each variant of a file, or those that `chosen` lists, under its name.
+
+    Their runs are in the folder `beside`, in which a variant finds the one that it goes on from.
+    """
     if chosen is None:
         names = list(read_toml(path).get("variants", ()))
     else:
@@ -95,7 +106,12 @@ def by_variant(path: Path, assignments: Sequence[str], chosen: str | None) -> di
         raise ConfigError(
             f"{path}: has no [variants.NAME]; name methods to compare, as in --method single,fede"
         )
-    origin = Origin(path, assignments)
+    tables = read_toml(path).get("variants", {})
+    for place, name in enumerate(names):
+        after = tables[name].get(AFTER) if name in tables else None
+        if after in names[place + 1 :]:
+            raise ConfigError(f"{path}: {name} goes on from {after}; name {after} before it")
+    origin = Origin(path, assignments, beside=beside)
     found = varied(origin, [{}] * len(names), [replace(origin, variant=name) for name in names])
     return dict(zip(names, (experiment for _, experiment in found), strict=True))
 

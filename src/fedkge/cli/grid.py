@@ -21,7 +21,7 @@ LONGEST = 120  #: characters of a folder's name before it is cut
 
 
 def by_grid(
-    path: Path, assignments: Sequence[str], grids: Sequence[str], chosen: str | None = None
+    path: Path, assignments: Sequence[str], grids: Sequence[str], chosen: str | None, beside: Path
 ) -> dict[str, Experiment]:
     """The experiment at each point of the grid, under the name of its folder; the last key runs fastest.
 
@@ -36,7 +36,7 @@ def by_grid(
         raise ConfigError(f"--grid: {twice} stands twice; name all its values at once")
     points = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
     found = {}
-    for point, experiment in varied(Origin(path, assignments, "--grid", chosen), points):
+    for point, experiment in varied(Origin(path, assignments, "--grid", chosen, beside), points):
         options = flat(experiment.config())
         found[folder_name({key: options[key] for key in point if key in options})] = experiment
     return found

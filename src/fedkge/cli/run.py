@@ -55,7 +55,7 @@ def run(
         from fedkge.reports.compared.tables import seed_rows, views
 
         folder = out or Path("runs") / config.stem / (variant or "")
-        made = one(config, set_, variant)
+        made = one(config, set_, variant, folder.parent)
         made = made if name is None else replace(made, name=name)
         experiments = seeded({folder: made}, seeds)
         runs, page, failed = _trained(experiments, folder, device, resume, stacked=not no_stack)
@@ -130,9 +130,9 @@ def compare(
 
         folder = out or Path("runs") / config.stem
         if method is None:
-            found = by_variant(config, set_, variant)
+            found = by_variant(config, set_, variant, folder)
         else:
-            found = by_method(config, set_, method, variant)
+            found = by_method(config, set_, method, variant, folder)
         if reference is not None:
             check("--reference", reference, list(found))
         if over and tune is None:
@@ -140,7 +140,7 @@ def compare(
         if tune is None:
             points = seeded({folder / name: one for name, one in found.items()}, seeds)
         else:
-            makes = makers(config, set_, method, variant)
+            makes = makers(config, set_, method, variant, folder)
             points = repeated(tuned(makes, over, tune, folder, device, resume, not no_stack), folder, seeds)
         again = resume or tune is not None  # a trial is a run that is there
         runs, page, failed = _trained(points, folder, device, again, not no_stack, reference, True)
@@ -193,7 +193,9 @@ def sweep(
         from fedkge.reports.compared.sweep import sweep_rows
 
         folder = out or Path("runs") / config.stem
-        points = {folder / name: one for name, one in by_grid(config, set_, grid, variant).items()}
+        points = {
+            folder / name: one for name, one in by_grid(config, set_, grid, variant, folder.parent).items()
+        }
         runs, page, failed = _trained(
             seeded(points, seeds), folder, device, resume, not no_stack, show_test=show_test
         )

@@ -53,7 +53,7 @@ def tune(
         from fedkge.reports.folders.options import valued
 
         folder = out or Path("runs") / config.stem / "tune"
-        make = maker(config, set_, variant)
+        make = maker(config, set_, variant, folder.parent)
         axes = axes_of(over, [make({})])
         search = search_in(folder, axes, make, trials, device, resume, not no_stack, not no_prune)
         found = searched(search)
@@ -79,24 +79,25 @@ def tune(
             print(f"trials: {folder}    best: {file}    report: {page}")
 
 
-def maker(path: Path, assignments: Sequence[str], variant: str | None) -> Make:
-    """From points to experiments of a file, or of one of its variants."""
+def maker(path: Path, assignments: Sequence[str], variant: str | None, beside: Path) -> Make:
+    """From points to experiments of a file, or of one of its variants; others' runs are in `beside`."""
     from fedkge.cli.experiments import Origin, varied
 
-    origin = Origin(path, assignments, "--over", variant)
+    origin = Origin(path, assignments, "--over", variant, beside)
     return lambda point: next(varied(origin, [point]))[1]
 
 
 def makers(
-    path: Path, assignments: Sequence[str], methods: str | None, variant: str | None
+    path: Path, assignments: Sequence[str], methods: str | None, variant: str | None, beside: Path
 ) -> dict[str, Make]:
     """The same for each method that is compared, or else for each variant of the file."""
     from fedkge.cli.experiments import Origin, by_variant, listed, varied
 
     if methods is None:
-        return {name: maker(path, assignments, name) for name in by_variant(path, assignments, variant)}
+        names = list(by_variant(path, assignments, variant, beside))
+        return {name: maker(path, assignments, name, beside) for name in names}
     names = listed("--method", methods, "single,fede")
-    origin = Origin(path, assignments, "--over", variant)
+    origin = Origin(path, assignments, "--over", variant, beside)
 
     def of(name: str) -> Make:
         def make(point: Mapping[str, str]) -> Experiment:

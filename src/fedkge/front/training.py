@@ -42,7 +42,7 @@ def train(
     on = device_named(how.device)
     begun = {folder: _begun(folder, out, one, how.resume) for folder, one in experiments.items()}
     data = load(experiments) if data is None else data
-    _check_starts({f: experiment for f, experiment in experiments.items() if not begun[f]}, data)
+    _check_starts([folder for folder in experiments if not begun[folder]], experiments, data)
     done = {folder for folder in experiments if begun[folder] and (folder / "summary.json").exists()}
     for folder in done:
         RunFolder.open(folder).check_data(data[folder].named)
@@ -95,13 +95,20 @@ def _begun(folder: Path, out: Path, experiment: Experiment, resume: bool) -> boo
     return begun
 
 
-def _check_starts(experiments: Mapping[Path, Experiment], data: Mapping[Path, Sources]) -> None:
-    """What is wrong with the runs that experiments go on from is said before any folder is taken."""
+def _check_starts(
+    new: Sequence[Path], experiments: Mapping[Path, Experiment], data: Mapping[Path, Sources]
+) -> None:
+    """What is wrong with the runs that new ones go on from is said before any folder is taken.
+
+    A run that is still to be trained, before the one that goes on from it, is looked at then.
+    """
     from fedkge.runs.start import Start
 
-    for folder, experiment in experiments.items():
-        if experiment.start is not None:
-            Start.open(experiment, data[folder].named)
+    to_come = {folder.resolve() for folder in experiments}
+    for folder in new:
+        start, seed = experiments[folder].start, experiments[folder].seed
+        if start is not None and to_come.isdisjoint({start.resolve(), start.resolve() / f"seed-{seed}"}):
+            Start.open(experiments[folder], data[folder].named)
 
 
 def _say_what_is_left(out: Path, runs: int, done: int, begun: int) -> None:
