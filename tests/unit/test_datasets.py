@@ -13,9 +13,10 @@ import pytest
 
 from fedkge.errors import ConfigError, DataError, DataWarning
 from fedkge.graphs import datasets
-from fedkge.graphs.catalogue import DATASETS, Dataset, Remote, archive, files, openke
+from fedkge.graphs.catalogue import DATASETS, Dataset, Dealt, Remote, archive, files, openke
 from fedkge.graphs.datasets import cache, find, folder, load, obtain
 from fedkge.graphs.files import read_federation
+from fedkge.graphs.graph import Split
 from fedkge.graphs.overview import overview
 from fedkge.graphs.partition import by_cluster
 
@@ -179,6 +180,30 @@ def test_a_path_comes_before_a_name(tmp_path, monkeypatch):
     assert len(obtain("umls")["umls"].train) == 3
 
 
+def test_a_federation_is_dealt_out_of_a_graph_once(tmp_path, home, monkeypatch):
+    lines = [f"e{i % 30}\tr{i % 7}\te{(3 * i + i // 30) % 30}\n" for i in range(400)]
+    (tmp_path / "data" / "umls").mkdir(parents=True)
+    (tmp_path / "data" / "umls" / "train.tsv").write_text("".join(dict.fromkeys(lines)))
+    monkeypatch.setenv("FEDKGE_DATA", str(tmp_path / "data"))
+    whole = len(load("umls")["umls"].train)
+    dataset = Dataset("umls-R3", dealt=Dealt("umls", 3))
+    federation = read_federation(folder(dataset))
+    assert [graph.n_relations for graph in federation.values()] == [2, 2, 3]
+    assert sum(len(graph.all()) for graph in federation.values()) == whole
+    assert all(len(graph.valid) and len(graph.test) for graph in federation.values())
+    assert [path.name for path in home.iterdir()] == ["umls-R3"], "and nothing half made"
+    counts = tuple(sum(len(graph.split(one)) for graph in federation.values()) for one in Split)
+    (tmp_path / "data" / "umls" / "train.tsv").unlink()
+    assert folder(dataset) == home / "umls-R3", "made once"
+    (tmp_path / "data" / "umls" / "train.tsv").write_text("".join(dict.fromkeys(lines[:-9])))
+    other = Dataset("umls-r3", counts, dealt=Dealt("umls", 3))
+    with pytest.raises(
+        DataError, match=r"umls-r3: dealt out of umls, it has .* umls is not the published one"
+    ):
+        folder(other)
+    assert not (home / "umls-r3").exists()
+
+
 def test_the_catalogue_is_whole():
     for name in ("fb15k", "fb15k-237", "nell-995", "wn18rr", "yago3-10", "umls", "kinship", "ddb14"):
         dataset = find(name)
@@ -255,3 +280,11 @@ def test_clustering_finds_the_sites_of_fedlu(monkeypatch):
     assert tuple(map(len, whole.splits().values())) == find("fb15k-237").counts
     for seed in (0, 1):
         assert {frozenset(part.relations) for part in by_cluster(whole, 3, seed).values()} == published
+
+
+@pytest.mark.slow
+@real
+@pytest.mark.filterwarnings("ignore::fedkge.errors.DataWarning")
+def test_nell_is_dealt_out(monkeypatch):
+    monkeypatch.setenv("FEDKGE_DATA", REAL)
+    assert [graph.n_relations for graph in load("nell-995-R3").values()] == [66, 66, 68]

@@ -121,8 +121,8 @@ def test_fedlu_as_printed(path: str) -> None:
 
 def test_there_is_a_preset_of_pfedeg_and_its_rivals_for_every_data_set_and_model() -> None:
     assert set(PFEDEG) == {
-        f"pfedeg-2024-fb15k237-{data}-{model}-{method}"
-        for data in ("r3", "r10")
+        f"pfedeg-2024-{data}-{model}-{method}"
+        for data in ("fb15k237-r3", "fb15k237-r10", "nell995-r3")
         for model in ("transe", "rotate", "complex")
         for method in ("single", "collective", "fede", "fedep", "fedec", "pfedeg")
     }
@@ -146,7 +146,8 @@ def test_the_settings_of_pfedeg(path: str) -> None:
     asked = {"every": 5, "patience": 5, "rule": "drops", "sides": "tail", "keep": "together"}
     assert config["evaluate"] == asked
     assert config["model"]["name"] in path
-    assert config["data"]["name"].lower().replace("fb15k-237", "fb15k237") in path
+    name = config["data"]["name"].lower()
+    assert name.replace("fb15k-237", "fb15k237").replace("nell-995", "nell995") in path
     if config["method"]["name"] == "pfedeg":
         assert config["method"]["beta"] == (0.0005 if config["model"]["name"] == "complex" else 0.003)
         assert experiment.participation.fraction == 1.0

@@ -19,6 +19,16 @@ class Remote:
 
 
 @dataclass(frozen=True)
+class Dealt:
+    """A federation that is made of a graph: its relations are dealt out at random, as for FedE's Fed3."""
+
+    graph: str  #: its name
+    sites: int
+    seed: int = 0
+    ratio: str = "8:1:1"  #: train, valid and test at each site
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A graph or federation that has a name."""
 
@@ -26,6 +36,7 @@ class Dataset:
     counts: tuple[int, int, int] | None = None  #: lines of train, valid and test; None: not checked
     sources: tuple[tuple[Remote, ...], ...] = ()  #: alternatives, tried in turn; none: cannot be downloaded
     leaks: bool = False  #: triples stand in two splits: they are left out of the later one
+    dealt: Dealt | None = None  #: what it is made of where it is first used
 
 
 def files(base: str, *checksums: str) -> tuple[Remote, ...]:
@@ -149,6 +160,9 @@ FEDERATIONS = tuple(
     for name in ("fb15k-237-R3", "fb15k-237-R10", "fb15k-237-C3", "fb15k-237-C10", "ddb14-T5")
 )
 
+#: the project's own split: FedEC's, which PFedEG uses, is not public
+NELL_995_R3 = Dataset("nell-995-R3", (123_371, 15_421, 15_421), dealt=Dealt("nell-995", 3))
+
 DATASETS: Mapping[str, Dataset] = {
     dataset.name.lower(): dataset
     for dataset in (
@@ -162,5 +176,6 @@ DATASETS: Mapping[str, Dataset] = {
         KINSHIP,
         DDB14,
         *FEDERATIONS,
+        NELL_995_R3,
     )
 }

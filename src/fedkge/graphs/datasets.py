@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from fedkge.errors import ConfigError, DataError, DataWarning, suggest
-from fedkge.graphs.catalogue import ATLAS, DATASETS, Dataset, Remote
+from fedkge.graphs.catalogue import ATLAS, DATASETS, Dataset, Dealt, Remote
 from fedkge.graphs.download import extract, fetch
-from fedkge.graphs.files import read_federation
+from fedkge.graphs.files import read_federation, write_federation
 from fedkge.graphs.graph import Graph, Split
+from fedkge.graphs.partition import by_relation
+from fedkge.graphs.split import parse_ratio, split
 from fedkge.graphs.table import PLAIN, Table
 
 
@@ -52,14 +55,18 @@ def folder(dataset: Dataset) -> Path:
             return package / "atlas"
     if (own := _own_data()) and (own / dataset.name).is_dir():
         return own / dataset.name
+    home = cache() / dataset.name
+    if home.is_dir():
+        return home
+    if dataset.dealt is not None:
+        _deal(dataset, dataset.dealt, home)
+        return home
     if not dataset.sources:
         raise DataError(
             f"{dataset.name} is not downloaded; put it in a folder {dataset.name} and set FEDKGE_DATA to the "
             "folder above (its paper's authors publish it; `fedkge data partition` makes federations like it)"
         )
-    home = cache() / dataset.name
-    if not home.is_dir():
-        _install(dataset, home)
+    _install(dataset, home)
     return home
 
 
@@ -81,6 +88,36 @@ def _own_data() -> Path | None:
     if not Path(chosen).is_dir():
         raise ConfigError(f"FEDKGE_DATA: {chosen}: no such folder; set it to where your graphs are")
     return Path(chosen)
+
+
+def _deal(dataset: Dataset, how: Dealt, home: Path) -> None:
+    """Make a federation of the graph that it is dealt from, in `home`, which appears when it is whole."""
+    ((_, graph),) = load(how.graph).items()
+    parts = by_relation(graph, how.sites, how.seed)
+    federation = {site: split(part, parse_ratio(how.ratio), how.seed) for site, part in parts.items()}
+    found = tuple(sum(len(part.split(one)) for part in federation.values()) for one in Split)
+    if dataset.counts not in (None, found):
+        raise DataError(
+            f"{dataset.name}: dealt out of {how.graph}, it has {_shown(found)} triples in train/valid/test, "
+            f"expected {_shown(dataset.counts or ())}: {how.graph} is not the published one"
+        )
+    with TemporaryDirectory(dir=_made(home.parent), prefix=f"{home.name}.") as staging:
+        write_federation(federation, Path(staging) / home.name, compress=True)
+        _appear(Path(staging) / home.name, home)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _appear(staging: Path, home: Path) -> None:
+    try:
+        staging.rename(home)
+    except OSError:
+        if not home.is_dir():  # otherwise another process was faster, with the same content
+            raise
+        shutil.rmtree(staging)
 
 
 def _install(dataset: Dataset, home: Path) -> None:
@@ -113,12 +150,7 @@ def _download(dataset: Dataset, remotes: tuple[Remote, ...], staging: Path, home
             target.unlink()
     with _removed_when_wrong(staging):
         _check_counts(dataset, remotes, staging)
-    try:
-        staging.rename(home)
-    except OSError:
-        if not home.is_dir():  # otherwise another process was faster, with the same content
-            raise
-        shutil.rmtree(staging)
+    _appear(staging, home)
 
 
 @contextmanager
