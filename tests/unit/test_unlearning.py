@@ -14,6 +14,7 @@ import torch
 from fedkge.audits.account import account
 from fedkge.audits.erasure import Party, Questions, membership, standing, withdrawn
 from fedkge.audits.roc import Scored, auc, difference
+from fedkge.audits.yardsticks import chosen, yardsticks
 from fedkge.errors import ConfigError, DataError
 from fedkge.graphs.graph import Axis, Graph, Names
 from fedkge.methods.unlearn import Unlearn
@@ -372,3 +373,53 @@ def test_what_a_private_run_has_spent_stays_in_the_ledger(tmp_path: Path) -> Non
     epsilon = {cost["site"]: cost["epsilon"] for cost in held.summary["privacy"]}
     for cost in done.folder.summary()["privacy"]:
         assert cost["epsilon"] > epsilon[cost["site"]]
+
+
+def test_settings_that_decide_what_is_trained_on_and_sent_are_kept(tmp_path: Path) -> None:
+    data = {"name": None, "path": str(tmp_path / "raw-data"), "drop_leaks": "across"}
+    persons = {"prefixes": ["e3"], "mentions": True}
+    changes = {"data": data, "persons": persons, "accept": {"a": {}, "b": {}}}
+    held = trained(tmp_path / "raw", method={"name": "fede"}, **changes)
+    erasure = Erasure.of(held.sources.named, [Request("a", some(held, "a"))])
+    plan = planned(held, erasure, Unlearn("exact"), tmp_path / "left")
+    assert plan.data.drop_leaks == "across"
+    assert plan.persons.mentions
+    done = unlearn(held, tmp_path / "new", Erasure.of(held.sources.named, [], ["a"]), QUICK)
+    assert set(done.folder.experiment().accept) == {"b"}  # the site that has left accepts nothing
+
+
+def test_the_last_person_and_the_last_withheld_name_can_go(tmp_path: Path) -> None:
+    (tmp_path / "withheld.txt").write_text("e31\n")
+    changes = {"persons": {"prefixes": ["e30"]}, "align": {"withhold": str(tmp_path / "withheld.txt")}}
+    held = trained(tmp_path / "raw", method={"name": "fede"}, **changes)
+    erasure = Erasure.of(held.sources.named, [Request("b", entities=["e30", "e31"])])
+    new = unlearn(held, tmp_path / "new", erasure, QUICK).folder.experiment()
+    assert not new.persons.named
+    assert new.align.withhold is None
+
+
+def test_a_chain_of_requests_spends_from_one_account(tmp_path: Path) -> None:
+    held = trained(tmp_path / "raw", method={"name": "fede"})
+    account(forgetting(held, tmp_path / "one", some(held, "a")), KEY, audited=False)
+    shutil.rmtree(tmp_path / "raw-data")  # it has what was forgotten
+    one = Holdings.open(tmp_path / "one")
+    two = forgetting(one, tmp_path / "two", some(one, "a"))
+    assert two.folder.experiment().account == one.experiment.account
+
+
+def test_another_request_cannot_go_on_with_an_unlearning(raw: Holdings, tmp_path: Path) -> None:
+    def interrupted(progress: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        forgetting(raw, tmp_path / "new", some(raw, "a"), watch=interrupted)
+    with pytest.raises(DataError, match="not what this request leaves"):
+        forgetting(raw, tmp_path / "new", some(raw, "a", start=20), resume=True)
+    forgetting(raw, tmp_path / "new", some(raw, "a"), resume=True)
+
+
+def test_yardsticks_of_a_run_with_persons(tmp_path: Path) -> None:
+    held = trained(tmp_path / "raw", method={"name": "fede"}, persons={"prefixes": ["e30"]})
+    erasure = Erasure.of(held.sources.named, [Request("a", some(held, "a"))])
+    rows = yardsticks(held, erasure, tmp_path / "all", chosen(["alone"]))
+    assert [row["run"] for row in rows] == ["raw", "alone"]

@@ -20,7 +20,7 @@ from fedkge.runs.holdings import Holdings
 from fedkge.runs.requests import Erasure
 from fedkge.runtimes.progress import Watch, ignored
 from fedkge.runtimes.run import run
-from fedkge.runtimes.unlearning import planned, unlearn
+from fedkge.runtimes.unlearning import planned, unlearn, write_retained
 from fedkge.training.interference import Confusion
 
 
@@ -94,13 +94,10 @@ def _made(
         unlearn(old, folder, erasure, stick.how, device, resume=resume, watch=watch)
         return
     assert stick.method is not None
-    from fedkge.graphs.writing import write_federation
-
     at = folder.with_name(f"{folder.name}-data")
-    if not at.is_dir():
-        write_federation(erasure.retained, at)
-    experiment = stick.method(planned(old, erasure, Unlearn("exact"), at))
-    run(experiment, RunFolder.create(folder, experiment, resume), torch.device(device), watch=watch)
+    plan = planned(old, erasure, Unlearn("exact"), at)
+    experiment, data = stick.method(plan), write_retained(old, erasure, plan, resume=at.is_dir())
+    run(experiment, RunFolder.create(folder, experiment, resume), torch.device(device), data, watch)
 
 
 def _numbers(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import copytree, ignore_patterns
@@ -15,10 +15,11 @@ import torch
 
 from fedkge.config import to_toml
 from fedkge.durable import PRIVATE
-from fedkge.errors import ConfigError
-from fedkge.graphs.graph import Axis, Federation
+from fedkge.errors import ConfigError, DataError
+from fedkge.graphs.graph import Axis, Federation, Graph
 from fedkge.graphs.marks import read_names
 from fedkge.graphs.prefixes import full_names
+from fedkge.graphs.subgraph import renumbered
 from fedkge.graphs.writing import write_federation
 from fedkge.methods.unlearn import Unlearn
 from fedkge.nodes.ledgers import LEDGER
@@ -46,6 +47,7 @@ from fedkge.runtimes.simulate import Simulation
 
 REPORT = "erasure.json"  #: in the folder of a run that has forgotten something
 DATA = "data"  #: the retained graphs, in the same folder
+PERSONS, WITHHELD = "persons.txt", "withheld.txt"  #: names, beside the retained graphs
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +84,7 @@ def unlearn(
         raise ConfigError(f"{out}: no unlearning to resume")
     folder = RunFolder.create(out, experiment, resume)
     with folder.unless_refused():
-        _write_persons(experiment, erasure.retained)
-        data = _write_data(erasure.retained, at, experiment, resume)
-        _write_withheld(old.experiment, experiment, erasure.retained)
+        data = write_retained(old, erasure, experiment, resume)
     noted: dict[str, dict[str, Any]] = {}
     if resume and (out / "summary.json").is_file():
         pass  # all but its report is there
@@ -107,18 +107,16 @@ def original(old: Holdings) -> Experiment:
 
 def planned(old: Holdings, erasure: Erasure, how: Unlearn, data: Path) -> Experiment:
     """The experiment of the new run; an error where unlearning is not possible."""
-    base = original(old)
-    withhold = base.align.withhold
-    persons = data.with_name(f"{data.name}-persons.txt") if base.persons.named else None
+    base, now, retained = original(old), old.experiment, erasure.retained
+    persons, withheld = _persons(retained), _withheld(now, retained)
     base = replace(
         base,
-        data=Data(path=data),
-        persons=Persons(names=persons),
+        data=Data(path=data, drop_leaks="across" if base.data.drop_leaks == "across" else False),
+        persons=Persons(names=_beside(data, PERSONS) if persons else None, mentions=base.persons.mentions),
         marks=Marks(),  # the files that it names may name what is forgotten; written data has its marks
-        account=Account(accounts_folder(base).absolute()),  # what was spent stays spent
-        align=replace(
-            base.align, withhold=None if withhold is None else data.with_name(f"{data.name}-withheld.txt")
-        ),
+        account=Account(accounts_folder(now).absolute()),  # what was spent stays spent
+        accept={site: of for site, of in base.accept.items() if site not in erasure.withdrawn},
+        align=replace(base.align, withhold=_beside(data, WITHHELD) if withheld else None),
     )
     if old.sources.said:
         raise ConfigError(
@@ -166,35 +164,66 @@ def _following(base: Experiment, erasure: Erasure, how: Unlearn) -> dict[str, An
     return {"trainer": trainer, "rounds": rounds, "evaluate": evaluate}
 
 
-def _write_data(retained: Federation, at: Path, experiment: Experiment, resume: bool) -> Sources:
+def write_retained(old: Holdings, erasure: Erasure, experiment: Experiment, resume: bool) -> Sources:
+    """The graphs that are left, and names of persons, where the new run has them.
+
+    With `resume` graphs that are there already stay; they must be those that this request leaves.
+    """
+    retained, at = erasure.retained, experiment.data.path
+    assert at is not None, "planned with a path"
+    _write_names(experiment.persons.names, _persons(retained))
+    _write_names(experiment.align.withhold, _withheld(old.experiment, retained))
     if not (resume and at.is_dir()):
         write_federation(retained, at)
         for file in (path for path in at.rglob("*") if path.is_file()):
             file.chmod(PRIVATE)
-    return load(experiment)
+    data = load(experiment)
+    if data.named.keys() != retained.keys() or not all(_same(data.named[s], retained[s]) for s in retained):
+        raise DataError(
+            f"{at}: not what this request leaves; resume with the request that the folder was begun with, or "
+            "choose another folder"
+        )
+    return data
 
 
-def _write_withheld(old: Experiment, new: Experiment, retained: Federation) -> None:
+def _same(one: Graph, other: Graph) -> bool:
+    """Whether two graphs have the same triples in the same order, whatever their ids."""
+    if set(one.entities) != set(other.entities) or set(one.relations) != set(other.relations):
+        return False
+    entity, relation = other.entities.ids(one.entities), other.relations.ids(one.relations)
+    return all(
+        np.array_equal(renumbered(mine, entity, relation), theirs)
+        for mine, theirs in zip(one.splits().values(), other.splits().values(), strict=True)
+    )
+
+
+def _write_names(at: Path | None, names: Sequence[str]) -> None:
+    if at is not None:
+        write_whole(at, "\n".join(names).encode())
+
+
+def _beside(data: Path, name: str) -> Path:
+    return data.with_name(f"{data.name}-{name}")
+
+
+def _withheld(old: Experiment, retained: Federation) -> list[str]:
     """Of the entities that no site announces, those that are still there."""
-    if old.align.withhold is None or new.align.withhold is None:
-        return
+    if old.align.withhold is None:
+        return []
     there = {name for graph in retained.values() for name in graph.entities}
     listed = full_names(retained, Axis.ENTITY, read_names(old.align.withhold))
-    names = [name for name in listed if name in there]
-    write_whole(new.align.withhold, "\n".join(names).encode())
+    return [name for name in listed if name in there]
 
 
-def _write_persons(new: Experiment, retained: Federation) -> None:
+def _persons(retained: Federation) -> list[str]:
     """The persons that are still there."""
-    if new.persons.names is None:
-        return
     there = {
         graph.entities[i]
         for graph in retained.values()
         if graph.persons is not None
         for i in np.flatnonzero(graph.persons).tolist()
     }
-    write_whole(new.persons.names, "\n".join(sorted(there)).encode())
+    return sorted(there)
 
 
 def _carry_ledgers(old: RunFolder, new: RunFolder, erasure: Erasure) -> None:
