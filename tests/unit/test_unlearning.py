@@ -17,6 +17,7 @@ from fedkge.audits.roc import Scored, auc, difference
 from fedkge.audits.yardsticks import chosen, yardsticks
 from fedkge.errors import ConfigError, DataError
 from fedkge.graphs.graph import Axis, Graph, Names
+from fedkge.graphs.writing import write_federation
 from fedkge.methods.unlearn import Unlearn
 from fedkge.models import MODELS, Tables
 from fedkge.nodes.ledgers import run_entries
@@ -29,6 +30,7 @@ from fedkge.runs.requests import Erasure, Request
 from fedkge.runtimes.run import run
 from fedkge.runtimes.unlearning import original, planned, unlearn
 from fedkge.training.interference import Confusion
+from small_federations import small_federation
 from unlearning import QUICK, forgetting, some, trained
 
 KEY = b"sixteen bytes or more"
@@ -423,3 +425,80 @@ def test_yardsticks_of_a_run_with_persons(tmp_path: Path) -> None:
     erasure = Erasure.of(held.sources.named, [Request("a", some(held, "a"))])
     rows = yardsticks(held, erasure, tmp_path / "all", chosen(["alone"]))
     assert [row["run"] for row in rows] == ["raw", "alone"]
+
+
+def test_in_mode_u_only_no_confidential_triple_has_a_part(tmp_path: Path) -> None:
+    """Two federations that differ in confidential triples alone forget the same to the bit."""
+    left = {}
+    for number in range(2):
+        graphs = small_federation()
+        own = graphs["a"]
+        random = np.random.default_rng(100 + number)
+        more = np.unique(random.integers(0, [own.n_entities, 3, own.n_entities], (30, 3)), axis=0)
+        known = {tuple(triple) for triple in own.all().tolist()}
+        more = np.array([triple for triple in more.tolist() if tuple(triple) not in known])[:20]
+        marks = np.repeat((False, True), (len(own.train), len(more)))
+        graphs["a"] = replace(own, train=np.concatenate((own.train, more)), confidential=marks)
+        home = tmp_path / str(number)
+        write_federation(graphs, home / "raw-data")
+        held = trained(home / "raw", method={"name": "fede"}, privacy={"mode": "u-only"})
+        h, r, t = own.train[0]
+        named = own.entities[h], own.relations[r], own.entities[t]
+        how = Unlearn("paper", epochs=2, decay=2, rounds=1)
+        left[number] = files(forgetting(held, home / "new", [named], how=how).folder.path, "*.safetensors")
+        quick = forgetting(held, home / "quick", [named]).folder.path
+        left[number] |= {f"target {name}": of for name, of in files(quick, "*.safetensors").items()}
+        h, r, t = more[0]
+        closed = own.entities[h], own.relations[r], own.entities[t]
+        assert not forgetting(held, home / "closed", [closed]).sites  # there is nothing to forget
+    chosen = [name for name in left[0] if name.endswith("entities.safetensors")]
+    assert len(chosen) >= 6
+    assert all(left[0][name] == left[1][name] for name in chosen)
+
+
+def test_what_was_left_out_of_training_is_not_forgotten_by_interference(tmp_path: Path) -> None:
+    graphs = small_federation(relations_in_common=True)
+    own, asked = graphs["a"], graphs["c"]
+    there = {(own.entities[h], own.relations[r], own.entities[t]) for h, r, t in own.all().tolist()}
+    held_out = np.concatenate((asked.valid, asked.test)).tolist()
+    words = [(asked.entities[h], asked.relations[r], asked.entities[t]) for h, r, t in held_out]
+    leak = next(word for word in words if word not in there and {word[0], word[2]} <= set(own.entities))
+    one = [[own.entities.id(leak[0]), own.relations.id(leak[1]), own.entities.id(leak[2])]]
+    graphs["a"] = replace(own, train=np.concatenate((own.train, one)))
+    write_federation(graphs, tmp_path / "raw-data")
+    data = {"name": None, "path": str(tmp_path / "raw-data"), "drop_leaks": "across"}
+    held = trained(tmp_path / "raw", method={"name": "fede"}, data=data)
+    done = forgetting(held, tmp_path / "new", [leak])
+    assert not done.sites
+    assert not Holdings.open(done.folder.path).sources.leaks["a"].train
+
+
+def test_a_refused_unlearning_leaves_nothing_behind(tmp_path: Path) -> None:
+    privacy = {"mode": "strict", "noise": 1.0, "delta": 1e-4, "accountant": "rdp"}
+    held = trained(tmp_path / "raw", privacy=privacy, marks={"share": 0.1}, evaluate={"every": 2})
+    requests = []
+    for site, graph in held.sources.named.items():
+        assert graph.confidential is not None
+        marked = graph.train[graph.confidential].tolist()
+        requests.append(
+            Request(site, [(graph.entities[h], graph.relations[r], graph.entities[t]) for h, r, t in marked])
+        )
+    with pytest.raises(ConfigError, match="confidential"):  # none would be left
+        unlearn(held, tmp_path / "some" / "new", Erasure.of(held.sources.named, requests), Unlearn("exact"))
+    assert not (tmp_path / "some").exists()
+
+
+def test_a_relation_without_held_out_triples_has_a_verdict_too(tmp_path: Path) -> None:
+    graphs = small_federation()
+    own = graphs["a"]
+    rare = own.valid[:, 1] == own.relations.id("a.r0")
+    train = np.concatenate((own.train, own.valid[rare]))
+    graphs["a"] = replace(own, train=train, valid=own.valid[~rare])
+    write_federation(graphs, tmp_path / "raw-data")
+    held = trained(tmp_path / "raw", method={"name": "fedlu"})
+    triples = [triple for triple in some(held, "a", 20) if triple[1] == "a.r0"][:3]
+    found = account(forgetting(held, tmp_path / "new", triples), KEY)
+    assert set(found["audit"]["verdicts"]) == {"local", "global", "hub"}
+    for one in found["audit"]["verdicts"].values():
+        assert 0 <= one["expected"] <= 1
+    assert "by held-out triples" in sentence(found)

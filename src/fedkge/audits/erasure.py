@@ -271,7 +271,10 @@ def verdicts(
 
 
 def expected(asked: Questions, held: Mapping[str, Tables]) -> dict[str, Any]:
-    """The same shape as `standing`: what held-out triples of the forgotten ones' relations have."""
+    """The same shape as `standing`: what held-out triples of the forgotten ones' relations have.
+
+    At a site that has none of these, held-out triples of all relations stand in, as in mode target.
+    """
     known = {site: Known.from_graph(party.graph) for site, party in asked.parties.items()}
     tried: dict[str, tuple[Ids, Numbers]] = {}
     for site, party in asked.forgetting.items():
@@ -279,18 +282,18 @@ def expected(asked: Questions, held: Mapping[str, Tables]) -> dict[str, Any]:
         counts = np.bincount(party.forgotten[:, 1], minlength=party.graph.n_relations)
         there = np.bincount(valid[:, 1], minlength=party.graph.n_relations)
         chosen = valid[counts[valid[:, 1]] > 0]
-        tried[site] = chosen, (counts / np.maximum(there, 1))[chosen[:, 1]]
+        weight = (counts / np.maximum(there, 1))[chosen[:, 1]]
+        tried[site] = (chosen, weight) if len(chosen) else (valid, np.ones(len(valid)))
     found: dict[str, Any] = {}
     for view, of in views(asked, held).items():
         sites = {}
         for site, (triples, weight) in tried.items():
-            if len(triples):
-                ranks = rank(of[site], triples, known[site], site=site)
-                each = weight[ranks.triple]
-                hits = float((ranks.values() <= 1) @ each / each.sum())
-                sites[site] = hits, len(asked.parties[site].forgotten)
+            ranks = rank(of[site], triples, known[site], site=site)
+            each = weight[ranks.triple]
+            hits = float((ranks.values() <= 1) @ each / each.sum())
+            sites[site] = hits, len(asked.parties[site].forgotten)
         total = sum(n for _, n in sites.values())
-        mean = sum(hits * n for hits, n in sites.values()) / total if total else float("nan")
+        mean = sum(hits * n for hits, n in sites.values()) / total
         found[view] = {"forget": {"hits@1": mean, "count": total}}
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -154,6 +154,19 @@ class Erasure:
         """The part of their training triples that the sites which forget some have to forget."""
         masks = [of[Split.TRAIN] for of in self.chosen.values()]
         return float(np.concatenate(masks).mean()) if masks else 0.0
+
+    def among(self, trained: Federation) -> Erasure:
+        """The same, as far as it was trained on; `trained` are the graphs of that, in the ids of before."""
+        if trained is self.before:
+            return self
+        chosen = {}
+        for site, masks in self.chosen.items():
+            own, kept = (
+                {k: _codes(of[site], t) for k, t in of[site].splits().items()}
+                for of in (self.before, trained)
+            )
+            chosen[site] = {split: mask[np.isin(own[split], kept[split])] for split, mask in masks.items()}
+        return replace(self, before=trained, chosen=chosen)
 
     def forgotten(self, site: str) -> Ids:
         """The training triples that a site forgets, in its ids before."""

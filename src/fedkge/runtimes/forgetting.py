@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fedkge.graphs.graph import Axis, Federation
+from fedkge.errors import ConfigError, DataWarning
+from fedkge.graphs.graph import Axis, Federation, Split
+from fedkge.graphs.persons import about_nobody
 from fedkge.methods.unlearn import Forgetting, Lesson, Unlearn
 from fedkge.models import Tables
 from fedkge.nodes.displaced import Displaced
 from fedkge.nodes.stack import Stack
+from fedkge.runs.data import Sources
+from fedkge.runs.experiment import Experiment
 from fedkge.runs.holdings import Holdings
 from fedkge.runs.requests import Erasure
 from fedkge.runtimes.loop import Carrier
@@ -33,11 +40,13 @@ class Work:
         erasure: Erasure,
         how: Unlearn,
         trainer: Trainer,
-        after: Federation,
+        after: Sources,
         noted: dict[str, dict[str, Any]],
     ) -> None:
         self.trainer = trainer
-        self.old, self.erasure, self.how, self.after, self.noted = old, erasure, how, after, noted
+        self.old, self.how, self.noted = old, how, noted
+        self.erasure = erasure.among(learnt(old.experiment, old.sources))
+        self.after = learnt(old.experiment, after)
         self.moved: dict[str, dict[Axis, Tensor]] = {}  # by how much sites have moved rows that travel
 
     def prepare(self, nodes: Carrier) -> None:
@@ -141,6 +150,33 @@ class Work:
     def _note(self, name: str, round: int, said: Mapping[str, Any]) -> None:
         self.noted.setdefault(name, {})[str(round)] = dict(said)
         self.nodes.sites[name].note({"event": "unlearned", "round": round, **said})
+
+
+def learnt(experiment: Experiment, sources: Sources) -> Federation:
+    """What tables are trained and stopped on: the graphs under the sites' names, less what options leave out.
+
+    In mode u-only nothing confidential has a part in it, nor held-out triples that cannot be told from it.
+    """
+    openly = experiment.privacy.mode == "u-only"
+    if not openly and experiment.data.drop_leaks != "across":
+        return sources.named
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # the run says them
+        members = sources.members(replace(experiment, accept={}))
+    found = {}
+    for site, graph in sources.named.items():
+        train = members[site].graph.train
+        found[site] = replace(graph, train=train, confidential=None)
+        if openly:
+            valid, test = about_nobody(graph, Split.VALID), about_nobody(graph, Split.TEST)
+            valid = valid[np.isin(valid[:, 1], train[:, 1])]
+            if not len(valid):
+                raise ConfigError(
+                    f"privacy.mode: 'u-only', and all validation triples of {site!r} are confidential: no "
+                    "level can be estimated in the open; expected mode exact"
+                )
+            found[site] = replace(found[site], valid=valid, test=test)
+    return found
 
 
 def _chosen(tables: Tables, places: Mapping[Axis, Tensor]) -> Tables:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from shutil import copytree, ignore_patterns
+from shutil import copytree, ignore_patterns, rmtree
 from time import perf_counter
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 
 from fedkge.config import to_toml
 from fedkge.durable import PRIVATE
-from fedkge.errors import ConfigError, DataError
+from fedkge.errors import ConfigError, DataError, FedkgeError
 from fedkge.graphs.graph import Axis, Federation, Graph
 from fedkge.graphs.marks import read_names
 from fedkge.graphs.prefixes import full_names
@@ -83,18 +84,40 @@ def unlearn(
     if not RunFolder.taken(out, experiment, resume) and resume:
         raise ConfigError(f"{out}: no unlearning to resume")
     folder = RunFolder.create(out, experiment, resume)
-    with folder.unless_refused():
-        data = write_retained(old, erasure, experiment, resume)
     noted: dict[str, dict[str, Any]] = {}
-    if resume and (out / "summary.json").is_file():
-        pass  # all but its report is there
-    elif how.mode == "exact":
-        _carry_ledgers(old.folder, folder, erasure)
-        run(experiment, folder, torch.device(device), data, watch, simulation)
-    else:
-        work = Work(old, erasure, how, original(old).trainer, data.named, noted)
-        run(experiment, folder, torch.device(device), data, watch, simulation, prepare=work.prepare)
+    with _unless_refused(folder, experiment):
+        with folder.unless_refused():
+            data = write_retained(old, erasure, experiment, resume)
+        if resume and (out / "summary.json").is_file():
+            pass  # all but its report is there
+        elif how.mode == "exact":
+            _carry_ledgers(old.folder, folder, erasure)
+            run(experiment, folder, torch.device(device), data, watch, simulation)
+        else:
+            with folder.unless_refused():
+                work = Work(old, erasure, how, original(old).trainer, data, noted)
+            run(experiment, folder, torch.device(device), data, watch, simulation, prepare=work.prepare)
     return Unlearned(folder, old, erasure, how, perf_counter() - began, noted)
+
+
+@contextmanager
+def _unless_refused(folder: RunFolder, experiment: Experiment) -> Iterator[None]:
+    """A new run that is refused leaves no data behind either; data that was there before stays."""
+    data, persons, withheld = experiment.data.path, experiment.persons.names, experiment.align.withhold
+    assert data is not None, "planned with a path"
+    there = data.exists()
+    try:
+        yield
+    except FedkgeError:
+        if folder.made and not there and not (folder.path / "config.toml").exists():
+            rmtree(data, ignore_errors=True)
+            for file in (persons, withheld):
+                if file is not None:
+                    file.unlink(missing_ok=True)
+            for made in folder.made:
+                with suppress(OSError):  # something else is in it
+                    made.rmdir()
+        raise
 
 
 def original(old: Holdings) -> Experiment:
