@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -74,6 +75,7 @@ def test_several_sites_by_one_folder_and_the_old_run_is_erased(home: Path, tmp_p
     )
     assert said.exit_code == 0, said.output
     assert "6 triples at north, south" in said.output
+    assert f"{home / 'federation'}: the old run's data still has" in " ".join(said.stderr.split())
     assert not old.exists()
     assert (tmp_path / "kept" / "north" / "train.tsv").is_file()
     again = fedkge("unlearn", out, "--forget", listed(home, "north", "more.tsv", 20), "--site", "north",
@@ -81,6 +83,10 @@ def test_several_sites_by_one_folder_and_the_old_run_is_erased(home: Path, tmp_p
     assert again.exit_code == 0, again.output
     found = json.loads((tmp_path / "third" / "erasure.json").read_text())
     assert [request["mode"] for request in found["requests"]] == ["target", "exact"]
+    found["under way"] = "target"
+    (tmp_path / "third" / "erasure.json").write_text(json.dumps(found))
+    words = ["--withdraw", "south", "--out", tmp_path / "fourth"]
+    assert "has no report yet" in refused("unlearn", tmp_path / "third", *words)
 
 
 def test_nothing_changes_nothing(home: Path, tmp_path: Path) -> None:
@@ -116,15 +122,25 @@ def test_a_site_withdraws(home: Path, tmp_path: Path) -> None:
         (["--site", "north", "--forget", "FILE", "--mode", "full"], "mode"),
         (["--site", "north", "--forget", "FILE", "--set", "confusion.sofft=1"], "did you mean 'soft'"),
         (["--withdraw", "north", "--withdraw", "south"], "all sites would withdraw"),
+        (["--site", "north", "--forget", "CUT"], "the gzip data ends too early"),
+        (["--site", "north", "--forget", "FILE", "--against", "nowhere"], "not a run folder"),
+        (["--site", "north", "--forget", "FILE", "--write-data", "RAW/kept"], "stays as it is"),
+        (["--site", "north", "--forget", "FILE", "--key", "RAW/key"], "stays as it is"),
+        (["--site", "north", "--forget", "FILE", "--out", "RAW/new"], "stays as it is"),
+        (["--site", "north", "--forget", "FILE", "--out", "RAW/../"], "which would remember"),
     ],
 )
 def test_bad_input_is_refused_and_nothing_is_made(
     home: Path, tmp_path: Path, options: list[str], says: str
 ) -> None:
     files = {"FILE": listed(home, "north", "bad.tsv"), "ALL": home / "federation" / "north" / "train.tsv"}
-    words = [str(files.get(word, word)) for word in options]
+    files["CUT"] = tmp_path / "cut.tsv.gz"
+    files["CUT"].write_bytes(gzip.compress(files["ALL"].read_bytes())[:-20])
+    words = [str(files.get(word, word.replace("RAW", str(home / "raw")))) for word in options]
+    before = sorted(home.rglob("*"))
     assert says in refused("unlearn", home / "raw", "--out", tmp_path / "new", *words)
     assert not (tmp_path / "new").exists()
+    assert sorted(home.rglob("*")) == before
 
 
 def test_missing_ones_can_be_ignored_and_entities_named(home: Path, tmp_path: Path) -> None:

@@ -270,8 +270,10 @@ def test_a_run_without_tables_is_refused(raw: Holdings, tmp_path: Path) -> None:
     for file in (tmp_path / "bare" / "sites").rglob("*.safetensors"):
         file.unlink()
     bare = Holdings.open(tmp_path / "bare")
-    with pytest.raises(DataError, match="no tables of"):
-        forgetting(bare, tmp_path / "new", some(bare, "a"))
+    for mode in ("target", "exact"):
+        with pytest.raises(DataError, match="no tables of"):
+            forgetting(bare, tmp_path / "new", some(bare, "a"), how=Unlearn(mode))  # type: ignore[arg-type]
+        assert not (tmp_path / "new").exists()
 
 
 def test_the_mean_of_the_hub_has_all_that_a_site_moved(tmp_path: Path) -> None:
@@ -502,3 +504,32 @@ def test_a_relation_without_held_out_triples_has_a_verdict_too(tmp_path: Path) -
     for one in found["audit"]["verdicts"].values():
         assert 0 <= one["expected"] <= 1
     assert "by held-out triples" in sentence(found)
+
+
+def test_a_copy_has_names_and_data_of_its_own(tmp_path: Path) -> None:
+    options = {"persons": {"prefixes": ["e3"]}, "marks": {"share": 0.2}, "privacy": {"mode": "u-only"}}
+    held = trained(tmp_path / "raw", method={"name": "fede"}, **options)
+    account(forgetting(held, tmp_path / "one", some(held, "a")), KEY, audited=False)
+    forgetting(Holdings.open(tmp_path / "one"), tmp_path / "two", [])
+    shutil.rmtree(tmp_path / "one")
+    assert Holdings.open(tmp_path / "two").summary
+    forgetting(held, tmp_path / "three", [], write_data=tmp_path / "kept")
+    shutil.rmtree(tmp_path / "raw-data")
+    assert Holdings.open(tmp_path / "three").summary
+
+
+def test_an_unlearning_without_a_report_is_no_plain_run(tmp_path: Path) -> None:
+    def interrupted(progress: object) -> None:
+        raise KeyboardInterrupt
+
+    held = trained(tmp_path / "raw", method={"name": "fede"}, rounds=3)
+    with pytest.raises(KeyboardInterrupt):
+        forgetting(held, tmp_path / "new", some(held, "a"), watch=interrupted)
+    one = RunFolder(tmp_path / "new").experiment()
+    folder = RunFolder.create(tmp_path / "new", one, resume=True)
+    with pytest.raises(ConfigError, match="an unlearning that was interrupted"):
+        run(one, folder, torch.device("cpu"))
+    done = forgetting(held, tmp_path / "new", some(held, "a"), resume=True)
+    assert original(Holdings.open(done.folder.path)).rounds == 3  # before there is a report
+    account(done, KEY, audited=False)
+    assert original(Holdings.open(done.folder.path)).rounds == 3

@@ -17,11 +17,10 @@ from fedkge.graphs.graph import Axis, Split
 from fedkge.models import Tables
 from fedkge.nodes.store import write_whole
 from fedkge.runs.derived import derived
+from fedkge.runs.erased import FORMAT, REPORT, earlier
 from fedkge.runs.holdings import Holdings
 from fedkge.runs.requests import Erasure, digests
-from fedkge.runtimes.unlearning import REPORT, Unlearned, original
-
-FORMAT = 1
+from fedkge.runtimes.unlearning import Unlearned, original
 
 
 def account(done: Unlearned, key: bytes, against: Path | None = None, audited: bool = True) -> dict[str, Any]:
@@ -34,7 +33,7 @@ def account(done: Unlearned, key: bytes, against: Path | None = None, audited: b
     found: dict[str, Any] = {
         "format": FORMAT,
         "experiment": original(old).config(),
-        "requests": [*_earlier(old.folder.path), _request(done, new, key)],
+        "requests": [*earlier(old.folder.path), _request(done, new, key)],
         "tables": tables(done.folder.path),
         "derived": derived(old.folder.path, done.folder.path, done.erasure.sites),
         "audit": _audit(done, new, retrained) if audited else None,
@@ -51,15 +50,6 @@ def _retrained(path: Path, new: Holdings) -> Holdings:
     if theirs != ours:
         raise DataError(f"{path}: not trained on what is retained here; expected the run of mode exact")
     return other
-
-
-def _earlier(old: Path) -> list[dict[str, Any]]:
-    """The requests that the old run had followed already."""
-    path = old / REPORT
-    if not path.is_file():
-        return []
-    earlier: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["requests"]
-    return earlier
 
 
 def _request(done: Unlearned, new: Holdings, key: bytes) -> dict[str, Any]:

@@ -89,14 +89,23 @@ def unlearn(
         from fedkge.errors import ConfigError
         from fedkge.front.progress import progress
         from fedkge.reports.pages.audits import sentence
+        from fedkge.runs.folder import RunFolder
         from fedkge.runs.requests import read_key
         from fedkge.runtimes.unlearning import unlearn as work
 
         old, erasure = asked(run, site, forget, of, withdraw, ignore_missing)
         how = options(mode, set_)
-        if erase and out.resolve().is_relative_to(run.resolve()):
-            raise ConfigError(f"--erase: {out} lies in {run}, which would be removed; choose another --out")
-        secret = _outside(key or out.with_name(f"{out.name}.key"), out)
+        named = out if out.name.strip(".") else out.resolve()
+        secret = _outside(key or named.with_name(f"{named.name}.key"), out)
+        for option, path in (("--out", out), ("--write-data", write_data), ("--key", secret)):
+            if path is not None and path.resolve().is_relative_to(run.resolve()):
+                raise ConfigError(
+                    f"{option}: {path} lies in {run}, which stays as it is; choose another place"
+                )
+        if run.resolve().is_relative_to(out.resolve()):
+            raise ConfigError(f"--out: {run} lies in {out}, which would remember; choose another --out")
+        if against is not None:
+            RunFolder.open(against).summary()  # what is wrong with it is said before any work
         if secret.exists():
             read_key(secret)  # what is wrong with it is said before any work
         with interruptible(out), progress(out.name) as watch:
@@ -104,7 +113,9 @@ def unlearn(
         found = account(done, read_key(secret), against, not no_audit)
         page = _write(out, found)
         if erase:
-            rmtree(run)
+            rmtree(run.resolve())
+            if (data := old.experiment.data.path) is not None and data.exists():
+                print(f"warning: {data}: the old run's data still has what was forgotten", file=sys.stderr)
         if json:
             print_json({"run": str(out), "erased": erase, "page": page, **found})
             return
@@ -174,10 +185,15 @@ def asked(
     """The run, and what is to be taken out of it."""
     from fedkge.cli.output import check
     from fedkge.errors import ConfigError
+    from fedkge.runs.erased import under_way
     from fedkge.runs.holdings import Holdings
     from fedkge.runs.requests import Erasure, Request
 
     check("--of", of, ("triples", "entities", "relations"))
+    if under_way(run) is not None:
+        raise ConfigError(
+            f"{run}: its own unlearning has no report yet; give that request again with --resume first"
+        )
     old = Holdings.open(run)
     pairs = list(zip(sites, files, strict=False))
     if not sites and len(files) == 1 and files[0].is_dir():

@@ -57,13 +57,10 @@ class Request:
 
 
 def _empty(path: Path) -> bool:
-    import gzip
+    from fedkge.graphs.streams import opened
 
-    try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error}") from None
-    return not content.strip()
+    with opened(path) as stream:
+        return not any(line.strip() for line in stream)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +108,12 @@ class Erasure:
                 f"{'; '.join(unknown[:LISTED])}{more}. Nothing was done; mend the list, or leave them out "
                 "with --ignore-missing"
             )
-        found = cls(federation, chosen, tuple(withdrawn), {site: len(of) for site, of in missing.items()})
+        found = cls(
+            federation,
+            chosen,
+            tuple(dict.fromkeys(withdrawn)),
+            {site: len(of) for site, of in missing.items()},
+        )
         for site in chosen:
             found._check(site)
         return found

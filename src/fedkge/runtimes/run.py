@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 
-from fedkge.errors import DataWarning, MissingPackage
+from fedkge.errors import ConfigError, DataWarning, MissingPackage
 from fedkge.graphs.graph import Federation
 from fedkge.nodes.ledgers import RESULT, run_entries
 from fedkge.nodes.result import read_result
 from fedkge.privacy import costs
 from fedkge.runs.account import sums
 from fedkge.runs.data import Sources, load
+from fedkge.runs.erased import under_way
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
 from fedkge.runs.summary import Result, environment, summarise
@@ -48,6 +49,11 @@ def run(
 
     `data` are the experiment's graphs, where they are at hand; `prepare` may change nodes before they begin.
     """
+    if prepare is unprepared and under_way(folder.path) not in (None, "exact"):
+        raise ConfigError(
+            f"{folder.path}: an unlearning that was interrupted; `fedkge unlearn --resume` goes on with it, "
+            "which needs what is to be forgotten"
+        )
     with folder.alone():
         started = time.perf_counter()
         begun = folder.journal.path.exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -28,6 +27,7 @@ from fedkge.nodes.store import write_whole
 from fedkge.privacy.seal import Head
 from fedkge.runs.account import accounts_folder
 from fedkge.runs.data import Sources, load
+from fedkge.runs.erased import REPORT, begin, report
 from fedkge.runs.experiment import (
     Account,
     Data,
@@ -46,7 +46,6 @@ from fedkge.runtimes.progress import Watch, ignored
 from fedkge.runtimes.run import run
 from fedkge.runtimes.simulate import Simulation
 
-REPORT = "erasure.json"  #: in the folder of a run that has forgotten something
 DATA = "data"  #: the retained graphs, in the same folder
 PERSONS, WITHHELD = "persons.txt", "withheld.txt"  #: names, beside the retained graphs
 
@@ -88,6 +87,8 @@ def unlearn(
     with _unless_refused(folder, experiment):
         with folder.unless_refused():
             data = write_retained(old, erasure, experiment, resume)
+            if report(out) is None:
+                begin(out, old.folder.path, original(old).config(), how.mode)
         if resume and (out / "summary.json").is_file():
             pass  # all but its report is there
         elif how.mode == "exact":
@@ -111,7 +112,7 @@ def _unless_refused(folder: RunFolder, experiment: Experiment) -> Iterator[None]
     except FedkgeError:
         if folder.made and not there and not (folder.path / "config.toml").exists():
             rmtree(data, ignore_errors=True)
-            for file in (persons, withheld):
+            for file in (persons, withheld, folder.path / REPORT):
                 if file is not None:
                     file.unlink(missing_ok=True)
             for made in folder.made:
@@ -122,10 +123,8 @@ def _unless_refused(folder: RunFolder, experiment: Experiment) -> Iterator[None]
 
 def original(old: Holdings) -> Experiment:
     """What the tables were first trained by, however often something was unlearned since."""
-    path = old.folder.path / REPORT
-    if not path.is_file():
-        return old.experiment
-    return Experiment.parse(json.loads(path.read_text(encoding="utf-8"))["experiment"])
+    found = report(old.folder.path)
+    return old.experiment if found is None else Experiment.parse(found["experiment"])
 
 
 def planned(old: Holdings, erasure: Erasure, how: Unlearn, data: Path) -> Experiment:
@@ -134,10 +133,10 @@ def planned(old: Holdings, erasure: Erasure, how: Unlearn, data: Path) -> Experi
     persons, withheld = _persons(retained), _withheld(now, retained)
     base = replace(
         base,
-        data=Data(path=data, drop_leaks="across" if base.data.drop_leaks == "across" else False),
+        data=_written(base, data),
         persons=Persons(names=_beside(data, PERSONS) if persons else None, mentions=base.persons.mentions),
         marks=Marks(),  # the files that it names may name what is forgotten; written data has its marks
-        account=Account(accounts_folder(now).absolute()),  # what was spent stays spent
+        account=_spent(now),
         accept={site: of for site, of in base.accept.items() if site not in erasure.withdrawn},
         align=replace(base.align, withhold=_beside(data, WITHHELD) if withheld else None),
     )
@@ -146,6 +145,10 @@ def planned(old: Holdings, erasure: Erasure, how: Unlearn, data: Path) -> Experi
             "data: the graphs have links in them (owl:sameAs), which the graphs that are left would lack; "
             "expected a run whose links are in a file (align.entities)"
         )
+    apart = now.method.members(erasure.before).keys() == erasure.before.keys()
+    if apart:
+        for site in erasure.before.keys() - set(old.folder.sites()):
+            old.folder.load_site(site)  # says that there are none
     if how.mode == "exact":
         if base.start is not None:
             raise ConfigError(
@@ -158,12 +161,12 @@ def planned(old: Holdings, erasure: Erasure, how: Unlearn, data: Path) -> Experi
             f"privacy.mode: {base.privacy.mode!r}: interference looks at confidential triples without noise, "
             "which no ledger accounts for; expected mode exact, which trains again and adds to what was spent"
         )
-    if old.experiment.method.hubless:
+    if now.method.hubless:
         raise ConfigError(
             "the method has no hub, and peers pass on what was forgotten only when they talk again; expected "
             "mode exact, or a run of another method"
         )
-    if old.experiment.method.members(erasure.before).keys() != erasure.before.keys():
+    if not apart:
         raise ConfigError(
             "the method trains one table for several sites, in which a site's part cannot be told; expected "
             "mode exact, or a run of another method"
@@ -171,6 +174,16 @@ def planned(old: Holdings, erasure: Erasure, how: Unlearn, data: Path) -> Experi
     return replace(
         base, start=None, participation=Participation(), runtime=Runtime(), **_following(base, erasure, how)
     )
+
+
+def _written(base: Experiment, data: Path) -> Data:
+    """Graphs that were written as they were read; leaks between sites are left out when sites train."""
+    return Data(path=data, drop_leaks="across" if base.data.drop_leaks == "across" else False)
+
+
+def _spent(old: Experiment) -> Account:
+    """What was spent stays spent, wherever the new run's data is."""
+    return Account(accounts_folder(old).absolute())
 
 
 def _following(base: Experiment, erasure: Erasure, how: Unlearn) -> dict[str, Any]:
@@ -263,12 +276,24 @@ def _copied(old: Holdings, out: Path, write_data: Path | None) -> RunFolder:
     """Nothing was asked: the same run in another folder."""
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out}: exists and is not empty; choose another folder")
-    path, inside = old.experiment.data.path, old.folder.path / DATA
-    copytree(old.folder.path, out, ignore=ignore_patterns(LOCK), dirs_exist_ok=True)
+    home, one = old.folder.path, old.experiment
+    copytree(home, out, ignore=ignore_patterns(LOCK), dirs_exist_ok=True)
     if write_data is not None:
         write_federation(old.sources.named, write_data)
-    at = write_data or (out / DATA if path is not None and path.resolve() == inside.resolve() else None)
-    if at is not None:
-        moved = replace(old.experiment, data=replace(old.experiment.data, path=at, name=None))
+        one = replace(one, data=_written(one, write_data), marks=Marks(), account=_spent(one))
+    moved = replace(
+        one,
+        data=replace(one.data, path=_moved(one.data.path, home, out)),
+        persons=replace(one.persons, names=_moved(one.persons.names, home, out)),
+        align=replace(one.align, withhold=_moved(one.align.withhold, home, out)),
+    )
+    if moved != old.experiment:
         write_whole(out / "config.toml", to_toml(moved.config()).encode())
     return RunFolder(out)
+
+
+def _moved(path: Path | None, home: Path, out: Path) -> Path | None:
+    """Where a file of a folder is in its copy."""
+    if path is None or not path.resolve().is_relative_to(home.resolve()):
+        return path
+    return out / path.resolve().relative_to(home.resolve())
