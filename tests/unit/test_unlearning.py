@@ -237,6 +237,7 @@ def test_an_interrupted_unlearning_goes_on(
     with pytest.raises(ConfigError, match="--resume"):
         forgetting(raw, tmp_path / "new", triples)
     done = forgetting(raw, tmp_path / "new", triples, resume=True)
+    assert done.sites == whole.sites  # the report has what was said before the interruption, too
     assert files(done.folder.path, "entities.safetensors") == files(whole.folder.path, "entities.safetensors")
     (tmp_path / "killed").mkdir()  # before the data was written
     shutil.copy(tmp_path / "whole" / "config.toml", tmp_path / "killed" / "config.toml")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,18 +18,23 @@ from fedkge.graphs.persons import about_nobody
 from fedkge.methods.unlearn import Forgetting, Lesson, Unlearn
 from fedkge.models import Tables
 from fedkge.nodes.displaced import Displaced
+from fedkge.nodes.journal import read_journal
+from fedkge.nodes.ledgers import JOURNAL
 from fedkge.nodes.stack import Stack
 from fedkge.runs.data import Sources
 from fedkge.runs.experiment import Experiment
+from fedkge.runs.folder import RunFolder
 from fedkge.runs.holdings import Holdings
 from fedkge.runs.requests import Erasure
 from fedkge.runtimes.loop import Carrier
 from fedkge.runtimes.simulate import Simulated
 from fedkge.training import Trainer
 
+UNLEARNED = "unlearned"  #: the event that a site's journal has of each interference
+
 
 class Work:
-    """Prepares the nodes of a run; `noted` gets what each site that forgets says of it.
+    """Prepares the nodes of a run; what each site that forgets says of it is in its journal.
 
     `trainer` is what the old tables were first trained by.
     """
@@ -41,10 +46,9 @@ class Work:
         how: Unlearn,
         trainer: Trainer,
         after: Sources,
-        noted: dict[str, dict[str, Any]],
     ) -> None:
         self.trainer = trainer
-        self.old, self.how, self.noted = old, how, noted
+        self.old, self.how = old, how
         self.erasure = erasure.among(learnt(old.experiment, old.sources))
         self.after = learnt(old.experiment, after)
         self.moved: dict[str, dict[Axis, Tensor]] = {}  # by how much sites have moved rows that travel
@@ -148,8 +152,18 @@ class Work:
         }
 
     def _note(self, name: str, round: int, said: Mapping[str, Any]) -> None:
-        self.noted.setdefault(name, {})[str(round)] = dict(said)
-        self.nodes.sites[name].note({"event": "unlearned", "round": round, **said})
+        self.nodes.sites[name].note({"event": UNLEARNED, "round": round, **said})
+
+
+def noted(folder: RunFolder, sites: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """What sites that forget have said of it, by round; of a round that was begun twice the last."""
+    found: dict[str, dict[str, Any]] = {}
+    for site in sites:
+        for event in read_journal(folder.path / "sites" / site / JOURNAL):
+            if event.pop("event") == UNLEARNED:
+                event.pop("time")
+                found.setdefault(site, {})[str(event.pop("round"))] = event
+    return found
 
 
 def learnt(experiment: Experiment, sources: Sources) -> Federation:

@@ -41,7 +41,7 @@ from fedkge.runs.experiment import (
 from fedkge.runs.folder import LOCK, RunFolder
 from fedkge.runs.holdings import Holdings
 from fedkge.runs.requests import Erasure
-from fedkge.runtimes.forgetting import Work
+from fedkge.runtimes.forgetting import Work, noted
 from fedkge.runtimes.progress import Watch, ignored
 from fedkge.runtimes.run import run
 from fedkge.runtimes.simulate import Simulation
@@ -83,7 +83,6 @@ def unlearn(
     if not RunFolder.taken(out, experiment, resume) and resume:
         raise ConfigError(f"{out}: no unlearning to resume")
     folder = RunFolder.create(out, experiment, resume)
-    noted: dict[str, dict[str, Any]] = {}
     with _unless_refused(folder, experiment):
         with folder.unless_refused():
             data = write_retained(old, erasure, experiment, resume)
@@ -96,9 +95,10 @@ def unlearn(
             run(experiment, folder, torch.device(device), data, watch, simulation)
         else:
             with folder.unless_refused():
-                work = Work(old, erasure, how, original(old).trainer, data, noted)
+                work = Work(old, erasure, how, original(old).trainer, data)
             run(experiment, folder, torch.device(device), data, watch, simulation, prepare=work.prepare)
-    return Unlearned(folder, old, erasure, how, perf_counter() - began, noted)
+    said = {} if how.mode == "exact" else noted(folder, erasure.chosen)
+    return Unlearned(folder, old, erasure, how, perf_counter() - began, said)
 
 
 @contextmanager
