@@ -391,6 +391,8 @@ def test_settings_that_decide_what_is_trained_on_and_sent_are_kept(tmp_path: Pat
     assert plan.persons.mentions
     done = unlearn(held, tmp_path / "new", Erasure.of(held.sources.named, [], ["a"]), QUICK)
     assert set(done.folder.experiment().accept) == {"b"}  # the site that has left accepts nothing
+    one = Holdings.open(done.folder.path)
+    assert set(forgetting(one, tmp_path / "next", some(one, "c", 1), "c").folder.experiment().accept) == {"b"}
 
 
 def test_the_last_person_and_the_last_withheld_name_can_go(tmp_path: Path) -> None:
@@ -428,6 +430,9 @@ def test_yardsticks_of_a_run_with_persons(tmp_path: Path) -> None:
     erasure = Erasure.of(held.sources.named, [Request("a", some(held, "a"))])
     rows = yardsticks(held, erasure, tmp_path / "all", chosen(["alone"]))
     assert [row["run"] for row in rows] == ["raw", "alone"]
+    other = Erasure.of(held.sources.named, [Request("a", some(held, "a", start=20))])
+    with pytest.raises(DataError, match="not what this request leaves"):
+        yardsticks(held, other, tmp_path / "all", chosen(["alone"]))
 
 
 def test_in_mode_u_only_no_confidential_triple_has_a_part(tmp_path: Path) -> None:

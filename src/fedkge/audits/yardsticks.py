@@ -20,7 +20,7 @@ from fedkge.runs.holdings import Holdings
 from fedkge.runs.requests import Erasure
 from fedkge.runtimes.progress import Watch, ignored
 from fedkge.runtimes.run import run
-from fedkge.runtimes.unlearning import planned, unlearn, write_retained
+from fedkge.runtimes.unlearning import check_left, planned, unlearn, write_retained
 from fedkge.training.interference import Confusion
 
 
@@ -70,12 +70,13 @@ def yardsticks(
     watch: Callable[[str], Watch] = lambda name: ignored,
 ) -> list[dict[str, Any]]:
     """A run folder for each yardstick, and a row for each and for the raw run; what is there stays."""
-    runs = {"raw": old}
+    runs, retained = {"raw": old}, erasure.retained
     for name, stick in sticks.items():
         folder = out / name
         if not (folder / "summary.json").is_file():
             _made(old, erasure, folder, stick, device, watch(name))
         runs[name] = Holdings.open(folder)
+        check_left(folder, runs[name].sources, retained)
     first = next(iter([run for name, run in runs.items() if name != "raw"]))
     asked = Questions.of(erasure, first)
     rows = []

@@ -137,7 +137,7 @@ def planned(old: Holdings, erasure: Erasure, how: Unlearn, data: Path) -> Experi
         persons=Persons(names=_beside(data, PERSONS) if persons else None, mentions=base.persons.mentions),
         marks=Marks(),  # the files that it names may name what is forgotten; written data has its marks
         account=_spent(now),
-        accept={site: of for site, of in base.accept.items() if site not in erasure.withdrawn},
+        accept={site: of for site, of in base.accept.items() if site in retained},
         align=replace(base.align, withhold=_beside(data, WITHHELD) if withheld else None),
     )
     if old.sources.said:
@@ -214,12 +214,17 @@ def write_retained(old: Holdings, erasure: Erasure, experiment: Experiment, resu
         for file in (path for path in at.rglob("*") if path.is_file()):
             file.chmod(PRIVATE)
     data = load(experiment)
+    check_left(at, data, retained)
+    return data
+
+
+def check_left(at: Path, data: Sources, retained: Federation) -> None:
+    """An error unless these graphs, of a folder that was begun before, are what a request leaves."""
     if data.named.keys() != retained.keys() or not all(_same(data.named[s], retained[s]) for s in retained):
         raise DataError(
             f"{at}: not what this request leaves; resume with the request that the folder was begun with, or "
             "choose another folder"
         )
-    return data
 
 
 def _same(one: Graph, other: Graph) -> bool:
