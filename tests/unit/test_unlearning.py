@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fedkge.audits.account import account
-from fedkge.audits.erasure import Party, Questions, membership, standing, withdrawn
+from fedkge.audits.erasure import Party, Questions, membership, standing, verdicts, withdrawn
 from fedkge.audits.roc import Scored, auc, difference
 from fedkge.audits.yardsticks import chosen, yardsticks
 from fedkge.errors import ConfigError, DataError
@@ -539,3 +539,18 @@ def test_an_unlearning_without_a_report_is_no_plain_run(tmp_path: Path) -> None:
     assert original(Holdings.open(done.folder.path)).rounds == 3  # before there is a report
     account(done, KEY, audited=False)
     assert original(Holdings.open(done.folder.path)).rounds == 3
+
+
+def test_areas_that_differ_are_over_or_under_forgetting_where_hits_agree(
+    raw: Holdings, tmp_path: Path
+) -> None:
+    done = forgetting(raw, tmp_path / "new", some(raw, "a"))
+    asked = Questions.of(done.erasure, Holdings.open(done.folder.path))
+    tables = asked.tables(Holdings.open(done.folder.path))
+    stand = standing(asked, tables)
+    row = {"view": "local", "signal": "rank", "difference": -0.2, "difference_low": -0.3}
+    for high, word in ((-0.06, "over-forgotten"), (-0.04, "as re-trained")):
+        found = verdicts(asked, tables, stand, stand, [{**row, "difference_high": high}])
+        assert found["local"]["verdict"] == word
+        assert found["hub"]["verdict"] == "as re-trained"
+    assert verdicts(asked, tables, stand, stand)["local"]["verdict"] == "as re-trained"

@@ -123,8 +123,9 @@ def _audit(done: Unlearned, new: Holdings, retrained: Holdings | None) -> dict[s
     stand = {name: standing(asked, tables) for name, tables in held.items()}
     found: dict[str, Any] = {"gone": dict(asked.gone), "standing": stand}
     if asked.forgetting:
-        found["membership"] = membership(asked, held["after"], held.get("retrained"), held["before"])
-        found["verdicts"] = verdicts(asked, held["after"], stand["after"], stand.get("retrained"))
+        told = membership(asked, held["after"], held.get("retrained"), held["before"])
+        found["membership"] = told
+        found["verdicts"] = verdicts(asked, held["after"], stand["after"], stand.get("retrained"), told)
     if done.erasure.withdrawn:
         runs = {"before": done.old, "after": new} | ({} if retrained is None else {"retrained": retrained})
         found["withdrawn"] = {

@@ -255,8 +255,13 @@ def verdicts(
     held: Mapping[str, Tables],
     after: Mapping[str, Any],
     retrained: Mapping[str, Any] | None = None,
+    told: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, dict[str, Any]]:
-    """By view: forgotten triples' Hits@1 beside what re-training gives, or what held-out triples have."""
+    """By view: forgotten triples' Hits@1 beside what re-training gives, or what held-out triples have.
+
+    Where Hits@1 agree, `told`, the rows of `membership`, may tell the tables from re-trained ones all the
+    same: a signal does if the interval of its difference lies beyond what two areas may differ by.
+    """
     found = {}
     reference = expected(asked, held) if retrained is None else retrained
     for view, of in after.items():
@@ -267,7 +272,17 @@ def verdicts(
         word = "over-forgotten" if gap < -POINTS else "under-forgotten" if gap > POINTS else "as re-trained"
         found[view] = {"hits@1": here, "expected": there, "gap": gap, "verdict": word}
         found[view]["by"] = "held-out triples" if retrained is None else "re-training"
+        if word == "as re-trained" and (row := _apart(view, told)) is not None:
+            found[view]["verdict"] = "over-forgotten" if row["difference"] < 0 else "under-forgotten"
+            found[view] |= {"signal": row["signal"], "difference": row["difference"]}
     return found
+
+
+def _apart(view: str, told: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The signal that tells a view's tables best from re-trained ones; none does within the tolerance."""
+    rows = [row for row in told if row["view"] == view and "difference" in row]
+    rows = [row for row in rows if row["difference_low"] > AREA or row["difference_high"] < -AREA]
+    return max(rows, key=lambda row: abs(row["difference"]), default=None)
 
 
 def expected(asked: Questions, held: Mapping[str, Tables]) -> dict[str, Any]:

@@ -96,7 +96,8 @@ def sentence(found: Mapping[str, Any]) -> str:
     asked = _triples(last)
     what = [f"{asked:,} triples at {', '.join(last['sites'])}"] if asked else []
     what += [f"site {site} as a whole" for site in last["withdrawn"]]
-    said = f"{' and '.join(what)} were taken out in mode {last['mode']}, in {last['seconds']:.1f} s."
+    verb = "were" if asked or len(what) > 1 else "was"
+    said = f"{' and '.join(what)} {verb} taken out in mode {last['mode']}, in {last['seconds']:.1f} s."
     if len(every := found["requests"]) > 1:
         total, took = sum(map(_triples, every)), sum(one["seconds"] for one in every)
         said += f" It is request {len(every)}; all together {total:,} triples are gone, in {took:.1f} s."
@@ -111,8 +112,11 @@ def sentence(found: Mapping[str, Any]) -> str:
     for view, of in ((found["audit"] or {}).get("verdicts") or {}).items():
         said += (
             f" By the {view} tables they are {of['verdict']}: Hits@1 {of['hits@1']:.1%}, "
-            f"expected {of['expected']:.1%} by {of['by']}."
+            f"expected {of['expected']:.1%} by {of['by']}"
         )
+        if "difference" in of:
+            said += f"; their membership AUC by {of['signal']} is {of['difference']:+.3f} off"
+        said += "."
     return said
 
 
