@@ -554,3 +554,14 @@ def test_areas_that_differ_are_over_or_under_forgetting_where_hits_agree(
         assert found["local"]["verdict"] == word
         assert found["hub"]["verdict"] == "as re-trained"
     assert verdicts(asked, tables, stand, stand)["local"]["verdict"] == "as re-trained"
+
+
+def test_a_new_run_is_read_from_any_folder(
+    raw: Holdings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    account(forgetting(raw, Path("new"), some(raw, "a")), KEY, audited=False)
+    forgetting(Holdings.open(Path("new")), Path("copy"), [])
+    monkeypatch.chdir(raw.folder.path)
+    assert Holdings.open(tmp_path / "new").summary
+    assert Holdings.open(tmp_path / "copy").summary

@@ -95,7 +95,7 @@ def _made(
         unlearn(old, folder, erasure, stick.how, device, resume=resume, watch=watch)
         return
     assert stick.method is not None
-    at = folder.with_name(f"{folder.name}-data")
+    at = folder.with_name(f"{folder.name}-data").absolute()
     plan = planned(old, erasure, Unlearn("exact"), at)
     experiment, data = stick.method(plan), write_retained(old, erasure, plan, resume=at.is_dir())
     run(experiment, RunFolder.create(folder, experiment, resume), torch.device(device), data, watch)

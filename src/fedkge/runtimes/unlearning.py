@@ -78,7 +78,7 @@ def unlearn(
     if erasure.empty:
         return Unlearned(_copied(old, out, write_data), old, erasure, how, perf_counter() - began)
     how = how if erasure.withdrawn else how.sized(erasure.share)
-    at = write_data or out / DATA
+    at = (write_data or out / DATA).absolute()  # the run can be read from any folder
     experiment = planned(old, erasure, how, at)
     if not RunFolder.taken(out, experiment, resume) and resume:
         raise ConfigError(f"{out}: no unlearning to resume")
@@ -285,7 +285,7 @@ def _copied(old: Holdings, out: Path, write_data: Path | None) -> RunFolder:
     copytree(home, out, ignore=ignore_patterns(LOCK), dirs_exist_ok=True)
     if write_data is not None:
         write_federation(old.sources.named, write_data)
-        one = replace(one, data=_written(one, write_data), marks=Marks(), account=_spent(one))
+        one = replace(one, data=_written(one, write_data.absolute()), marks=Marks(), account=_spent(one))
     moved = replace(
         one,
         data=replace(one.data, path=_moved(one.data.path, home, out)),
@@ -301,4 +301,4 @@ def _moved(path: Path | None, home: Path, out: Path) -> Path | None:
     """Where a file of a folder is in its copy."""
     if path is None or not path.resolve().is_relative_to(home.resolve()):
         return path
-    return out / path.resolve().relative_to(home.resolve())
+    return out.absolute() / path.resolve().relative_to(home.resolve())
