@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import os
+import subprocess
+import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -487,3 +490,56 @@ def test_5_short_names_for_people() -> None:
         shortened("https://care.example///x", {"ex": "https://care.example/"}) == "https://care.example///x"
     )
     assert shortened("plain", own) == "plain"
+
+
+def test_7_a_program_ends_after_a_damaged_gzip_file(tmp_path: Path) -> None:
+    """Threads of Arrow, if any had been at work, would wait for ever at exit."""
+    packed = gzip.compress(b"a\tr\tb\n" * 6_000_000, compresslevel=1)
+    (tmp_path / "cut.tsv.gz").write_bytes(packed[: len(packed) * 2 // 3])
+    code = "from pathlib import Path; from fedkge.graphs import files; files.read_graph(Path('cut.tsv.gz'))"
+    line = [sys.executable, "-c", code]
+    found = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert found.returncode == 1
+    assert "the gzip data ends too early" in found.stderr
+
+
+def test_7_a_few_bytes_of_xml_do_not_become_gigabytes(tmp_path: Path) -> None:
+    """Entities that name namespaces, as ontologies have them, are fine."""
+    rdf = (
+        '<?xml version="1.0"?><!DOCTYPE rdf:RDF [{}]><rdf:RDF xmlns:ex="http://e/" '
+        'xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"><rdf:Description rdf:about="&ex;a">'
+        '<ex:r rdf:resource="&ex;b"/></rdf:Description></rdf:RDF>'
+    )
+    file = tmp_path / "graph.rdf"
+    file.write_text(rdf.format('<!ENTITY ex "http://e/" >'))
+    assert list(read_graph(file).entities) == ["http://e/a", "http://e/b"]
+    for bomb in ('<!ENTITY ex "http://e/" ><!ENTITY b "&ex;&ex;">', f'<!ENTITY ex "http://e/{"x" * 500}">'):
+        file.write_text(rdf.format(bomb))
+        with pytest.raises(DataError, match="expected short entities without entities inside"):
+            read_graph(file)
+
+
+def test_7_a_long_prefix_does_not_become_gigabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "UNPACKED", 1 << 20)
+    file = tmp_path / "graph.ttl"
+    lines = "".join(f"a:{i} a:r a:{i + 1} .\n" for i in range(1000))
+    file.write_text(f"@prefix a: <http://e/{'x' * 10_000}/> .\n{lines}")
+    with pytest.raises(DataError, match="more than 100 times as long as the file"):
+        read_graph(file)
+
+
+def test_3_a_header_beside_positions_is_noticed(tmp_path: Path) -> None:
+    file = tmp_path / "visits.csv"
+    file.write_text("patient;what;value\np1;has;flu\np2;has;flu\n")
+    places = Table(separator=";", head=1, relation=2, tail=3)
+    with pytest.warns(DataWarning, match=r"first line \(patient, what, value\) looks like names of columns"):
+        assert len(read_graph(file, table=places).train) == 3
+    assert len(read_graph(file, table=replace(places, header=True)).train) == 2
+
+
+def test_4_numbers_of_dropped_relations_are_not_mentioned(tmp_path: Path) -> None:
+    file = tmp_path / "people.tsv"
+    file.write_text("".join(f"p{i}\tage\t{20 + i}\np{i}\thas\tflu\n" for i in range(9)))
+    assert list(read_graph(file, table=Table(drop=("age",))).relations) == ["has"]
+    with pytest.warns(DataWarning, match="9 tails are numbers or dates"):
+        read_graph(file)

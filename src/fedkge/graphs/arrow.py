@@ -37,11 +37,18 @@ def read_fast(path: Path, dialect: Dialect, marks: bool, table: Table = PLAIN) -
     shape = layout(path, first, table, marks, dialect.called, usual=dialect.quoted)
     columns = list(map(str, range(shape.width)))
     text = pyarrow.large_string()
+    how = csv.ReadOptions(
+        # Arrow's threads wait for ever at exit if reading fails midway, as a damaged gzip file does.
+        use_threads=path.suffix != ".gz",
+        column_names=columns,
+        block_size=BLOCK,
+        skip_rows=int(shape.header),
+    )
     try:
         with opened(path) as stream:
             read = csv.read_csv(
                 stream,
-                csv.ReadOptions(column_names=columns, block_size=BLOCK, skip_rows=int(shape.header)),
+                how,
                 csv.ParseOptions(delimiter=dialect.separator, quote_char=False, ignore_empty_lines=False),
                 csv.ConvertOptions(column_types=dict.fromkeys(columns, text), null_values=[]),
             )

@@ -113,7 +113,8 @@ def _lines(path: Path, stream: BufferedIOBase) -> Iterator[str]:
                 yield line.decode("utf-8")
             except UnicodeDecodeError as error:
                 found = f"byte 0x{line[error.start]:02x} after {error.start} bytes"
-                raise DataError(f"{path}:{number}: expected UTF-8, found {found}") from None
+                advice = "write the file anew as UTF-8, as in iconv -f LATIN1 -t UTF-8"
+                raise DataError(f"{path}:{number}: expected UTF-8, found {found}; {advice}") from None
 
 
 def _triples(

@@ -20,12 +20,8 @@ FEW = 20  #: triples; a longer file needs only one usual name in its first line
 
 def warn_of_header(part: NamedTriples, table: Table) -> None:
     """Warn if the names of the first triple stand nowhere else, and are usual names of columns."""
-    if (
-        table.header is not None
-        or table.positions is not None
-        or table.key is not None
-        or len(part.triples) < 2
-    ):
+    named = any(isinstance(column, str) for column in table.positions or ())
+    if table.header is not None or named or table.key is not None or len(part.triples) < 2:
         return
     head, relation, tail = part.triples[0].tolist()
     names = part.entities[head], part.relations[relation], part.entities[tail]

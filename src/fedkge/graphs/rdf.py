@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 from fedkge.errors import DataError, DataWarning, MissingPackage
 from fedkge.graphs.delimited import is_blank
 from fedkge.graphs.indexing import NamedTriples, triples_by_name
-from fedkge.graphs.streams import opened
+from fedkge.graphs.streams import RATIO, most, opened
 from fedkge.graphs.values import is_value
 
 FORMATS = {
@@ -31,6 +31,7 @@ FORMATS = {
 }  #: pyoxigraph's names of formats, by suffix
 OURS = "urn:fedkge:"
 BLANK = re.compile(r"_:[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_-])?")
+ENTITY = 300  #: bytes that the declaration of an XML entity may have
 RANDOM = re.compile(r"[0-9a-f]{24,32}")  # 128 random bits in hexadecimal, without leading zeros
 
 
@@ -49,10 +50,21 @@ def read_rdf(path: Path, values: bool = False) -> NamedTriples:
     anonymous = None if labelled else _Anonymous(path.name.split(".")[0])
     skipped = Counter[bool]()  # whether it was a number or a date
     prefixes: dict[str, str] = {}
+    if form == ox.RdfFormat.RDF_XML:
+        _check_entities(path)
 
     def rows(parser: ox.QuadParser) -> Iterator[tuple[str, str, str]]:
+        left = most(path)
         for quad in parser:
             head, tail = quad.subject, quad.object
+            left -= (
+                len(quad.predicate.value) + len(getattr(head, "value", "")) + len(getattr(tail, "value", ""))
+            )
+            if left < 0:
+                raise DataError(
+                    f"{path}: prefixes make its names more than {RATIO} times as long as the file, "
+                    "as no honest graph does; if this one does, write whole IRIs"
+                )
             if not prefixes:
                 prefixes.update(parser.prefixes)
             if isinstance(head, Node) and isinstance(tail, Node):
@@ -81,6 +93,20 @@ def read_rdf(path: Path, values: bool = False) -> NamedTriples:
     if not len(named.triples):
         raise DataError(f"{path}: expected triples between IRIs, found none")
     return replace(named, prefixes=prefixes)
+
+
+def _check_entities(path: Path) -> None:
+    """XML's entities may name namespaces, and no more: a few nested ones unpack to gigabytes."""
+    with opened(path) as stream:
+        text = b""
+        while chunk := stream.read(1 << 20):
+            text = text[-ENTITY:] + chunk
+            for found in re.finditer(rb"<!ENTITY[^>]*", text):
+                if b"&" in found[0] or len(found[0]) > ENTITY:
+                    raise DataError(
+                        f"{path}: expected short entities without entities inside, found "
+                        f"{found[0][:40].decode(errors='replace')!r}...; write them out"
+                    )
 
 
 def tell_skipped(source: str, literals: int, values: int) -> None:

@@ -20,12 +20,17 @@ UNPACKED = 1 << 28  #: bytes that any gzip file may unpack to
 RATIO = 100  #: times its size that a larger one may
 
 
+def most(path: Path) -> int:
+    """Bytes that the file may become, of text or of names."""
+    return max(UNPACKED, RATIO * path.stat().st_size)
+
+
 class _Unpacked(gzip.GzipFile):
     """Unpacked data, of which there may be so much and no more."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "rb")
-        self.left = max(UNPACKED, RATIO * path.stat().st_size)
+        self.left = most(path)
 
     def read(self, size: int | None = -1) -> bytes:
         return self._counted(super().read(self.left if size is None or size < 0 else size))

@@ -19,6 +19,7 @@ import numpy as np
 from fedkge.errors import DataWarning
 from fedkge.graphs.graph import Mask, Split
 from fedkge.graphs.indexing import NamedTriples, triples_by_id
+from fedkge.graphs.prefixes import expanded
 from fedkge.graphs.table import Table
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
@@ -47,6 +48,9 @@ def treated(splits: Mapping[Split, NamedTriples], table: Table) -> dict[Split, N
         values = np.zeros(len(part.entities), np.bool_)
         values[[i for i in likely[split] if part.entities[i] not in heads]] = True
         chosen = values[part.triples[:, 2]]
+        if table.drop:  # later, and nothing has to be said about what goes
+            gone = {expanded(name, {**part.prefixes, **table.namespaces()}) for name in table.drop}
+            chosen &= np.array([name not in gone for name in part.relations])[part.triples[:, 1]]
         found[split] = _treated(part, chosen, table) if chosen.any() else part
     return found
 
