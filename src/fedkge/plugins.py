@@ -26,7 +26,7 @@ MARK = " sha256:"  #: between a plugin's name and its digest
 STORED = re.compile(rf"[^/\\]+{MARK}[0-9a-f]{{64}}")  #: as a run's configuration names a plugin
 
 _running: dict[str, str] = {}  # module -> digest of the content that it was last made of
-_trusted: list[str] = []  # digests of files that stand for whatever a run names
+_trusted: list[str] = []  # names and digests of files that stand for whatever a run names
 _warned: set[tuple[str, ...]] = set()  # digests that a run names, and those trusted instead: said once
 _installed = False
 
@@ -54,16 +54,24 @@ def load_files(named: Any, beside: Path) -> list[str]:
 
 def trust(paths: Iterable[Path]) -> None:
     """Run these files; they stand for the plugins of every run that is opened from now on."""
-    _trusted.extend(load_file(path).rpartition(MARK)[2] for path in paths)
+    _trusted.extend(load_file(path) for path in paths)
+
+
+def repeated(named: Any) -> Any:
+    """The plugins of a new run by the options of another: those that it names, or those trusted instead."""
+    stored = isinstance(named, list) and all(STORED.fullmatch(str(one)) for one in named)
+    if not _trusted or not stored or (named and set(map(_digest, named)) <= set(map(_digest, _trusted))):
+        return named
+    return list(_trusted)
 
 
 def load_known(named: Any) -> None:
     """Run what a configuration names, if the user has named that very content before, or trusts files now."""
     for one in named if isinstance(named, list | tuple) else [named]:
-        digest = str(one).rpartition(MARK)[2]
+        digest = _digest(one)
         if not STORED.fullmatch(str(one)):
             raise ConfigError("plugins: expected a name and the digest of a file, as runs write them")
-        if digest in _trusted:
+        if digest in map(_digest, _trusted):
             continue
         if _trusted:
             text = "a run was made with another plugin than the trusted one; its results may not be the same"
@@ -105,6 +113,10 @@ def installed() -> dict[str, str]:
 
     found = [entry.dist for entry in entry_points(group=GROUP)]
     return {dist.name: dist.version for dist in found if dist is not None}
+
+
+def _digest(named: Any) -> str:
+    return str(named).rpartition(MARK)[2]
 
 
 def _kept(digest: str) -> Path:

@@ -54,6 +54,8 @@ def test_15_lines_that_are_not_printed_would_be_noticed() -> None:
         "│ airline │ 0.6206 │": 1,
         "│ airlines │ 0.5206 │": 1,
         "│ mapping │ 0.3952 │\n│ airline │ 0.5206 │": 1,
+        "│ airline │ ...\n│ ... 0.3952 │": 0,
+        "│ ... 0.5206 │ 0.3952 │": 1,
     }.items():
         assert len(differences(Shown(block, True, printed, told))) == missing
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import fedkge.plugins as plugins
-from commands import ENVIRONMENT, LINE, answer, fedkge, process, refused, write_home
+from commands import ENVIRONMENT, LINE, answer, fedkge, refused, write_home
 from documents import ROOT, blocks
 from fedkge.config import read_toml
 from fedkge.errors import ConfigError
@@ -116,21 +116,29 @@ def as_user(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProces
     )
 
 
-def test_2_the_method_of_the_guide_is_a_plugin(home: Path) -> None:
+@pytest.fixture
+def as_me(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new process of the one who made the run, at home."""
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state-of-me"))
+
+
+@pytest.mark.usefixtures("as_me")
+def test_2_the_method_of_the_guide_is_a_plugin(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Resume and evaluate load it again; the run stores its name and digest."""
     run = home / "runs" / "mine"
     (stored,) = read_toml(run / "config.toml")["plugins"]
     assert re.fullmatch(r"my_methods\.py sha256:[0-9a-f]{64}", stored)
-    again = as_user("me", "run", "mine.toml", "--resume", cwd=home)
-    assert again.returncode == 0, again.stderr
-    for line in (["evaluate", "runs/mine"], ["report", "runs/mine"]):
-        found = as_user("me", *line, cwd=home)
-        assert found.returncode == 0, found.stderr
-    assert "fedavgm" in (run / "report.html").read_text()
     shutil.move(home / "my_methods.py", home / "elsewhere.py")
-    kept = as_user("me", "evaluate", "runs/mine", cwd=home)
+    kept = fedkge("evaluate", "runs/mine")
     shutil.move(home / "elsewhere.py", home / "my_methods.py")
-    assert kept.returncode == 0, kept.stderr
+    assert kept.exit_code == 0, kept.output
+    assert fedkge("report", "runs/mine").exit_code == 0
+    assert "fedavgm" in (run / "report.html").read_text()
+    monkeypatch.setattr(plugins, "_running", {})
+    monkeypatch.setattr(METHODS, "_classes", {name: METHODS[name] for name in METHODS if name != "fedavgm"})
+    again = fedkge("run", "mine.toml", "--resume")
+    assert again.exit_code == 0, again.output
 
 
 def test_2_nodes_as_processes_load_it(home: Path) -> None:
@@ -244,15 +252,17 @@ def test_2_what_is_wrong_with_a_plugin_is_said(tmp_path: Path) -> None:
             plugins.load_file(file)
 
 
-def test_2_a_run_is_not_resumed_with_an_edited_plugin(home: Path, tmp_path: Path) -> None:
+def test_2_a_run_is_not_resumed_with_an_edited_plugin(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("mine.toml", "my_methods.py", "runs"):
         (tmp_path / name).symlink_to(home / name)
     text = (tmp_path / "my_methods.py").read_text()
     (tmp_path / "my_methods.py").unlink()
     (tmp_path / "my_methods.py").write_text(f"{text}\n# edited\n")
-    done = as_user("me", "run", "mine.toml", "--resume", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "another experiment; a run is resumed with the same plugins, unedited since" in done.stderr
+    monkeypatch.chdir(tmp_path)
+    said = refused("run", "mine.toml", "--resume")
+    assert "another experiment; a run is resumed with the same plugins, unedited since" in said
 
 
 def test_2_an_edited_plugin_replaces_itself(tmp_path: Path) -> None:
@@ -270,7 +280,7 @@ def test_2_an_edited_plugin_replaces_itself(tmp_path: Path) -> None:
         plugins.load_file(other)
 
 
-def test_2_an_installed_package_is_known(tmp_path: Path) -> None:
+def test_2_an_installed_package_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its entry point; nothing has to be named."""
     (tmp_path / "momentum.py").write_text(method_file())
     about = tmp_path / "momentum-1.0.dist-info"
@@ -284,13 +294,13 @@ def test_2_an_installed_package_is_known(tmp_path: Path) -> None:
     assert found.returncode == 0, found.stderr
     assert "0: the mean, as in FedEP" in found.stdout
     (tmp_path / "momentum.py").write_text("raise ValueError('no')")
-    found = subprocess.run([sys.executable, "-c", code, "list"], capture_output=True, text=True, check=False)
-    assert (found.returncode, found.stderr) == (2, "error: plugin momentum (momentum): ValueError: no\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(plugins, "_installed", False)
+    assert refused("list") == "plugin momentum (momentum): ValueError: no"
 
 
 def test_2_without_the_plugin_its_name_is_unknown(home: Path) -> None:
-    found = process("explain", "fedavgm", cwd=home)
-    assert found.returncode == 2
+    assert "nothing is named 'fedavgm'" in refused("explain", "fedavgm")
 
 
 def test_2_a_hub_cannot_make_a_site_run_code(
@@ -310,3 +320,18 @@ def test_2_a_hub_cannot_make_a_site_run_code(
     (home / "north.toml").write_text(own + 'plugins = ["my_methods.py"]\n')
     SiteFile.read(home / "north.toml")
     assert Terms.parse(terms).method.momentum == 0.5  # type: ignore[attr-defined]
+
+
+def test_2_every_command_that_needs_a_plugin_takes_trust(home: Path, tmp_path: Path) -> None:
+    """A new run by somebody else's options names the file that it was made with."""
+    other = tmp_path / "other.py"
+    other.write_text(method_file() + "\n# edited\n")
+    config, out = home / "runs" / "mine" / "config.toml", tmp_path / "run"
+    assert "name it with --trust" in refused("run", config, "--out", out)
+    done = fedkge("run", config, "--out", out, "--set", "rounds=1", "--trust", other)
+    assert done.exit_code == 0, done.output
+    (stored,) = read_toml(out / "config.toml")["plugins"]
+    assert stored == plugins.load_file(other)
+    assert fedkge("evaluate", out).exit_code == 0
+    for command in ("compare", "sweep", "tune", "account", "unlearn", "yardsticks", "evaluate", "predict"):
+        assert "--trust" in fedkge(command, "--help").stdout

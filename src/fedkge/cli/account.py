@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkge.cli.arguments import Config, Json, Set, Variant
+from fedkge.cli.arguments import Config, Json, Set, Trust, Variant
 from fedkge.cli.output import command, show
 from fedkge.errors import ConfigError
 
@@ -22,10 +22,11 @@ def account(
     site: Annotated[str | None, typer.Option(help="One site; unset: all.", show_default=False)] = None,
     limit: Annotated[float | None, typer.Option(help="Set what all runs together may cost: ε.")] = None,
     delta: Annotated[float | None, typer.Option(help="The δ of the limit, or of what is shown.")] = None,
+    trust: Trust = [],  # noqa: B006
     json: Json = False,
 ) -> None:
     """Show what all runs of each site have spent of its confidential triples, or set a limit for it."""
-    with command():
+    with command(trust):
         from fedkge.cli.experiments import one
         from fedkge.privacy import Account
         from fedkge.runs.account import delta_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkge.cli.arguments import Json
+from fedkge.cli.arguments import Json, Trust
 from fedkge.cli.output import command, print_json, show
 from fedkge.errors import ConfigError, DataError, visible
 
@@ -37,10 +37,11 @@ def align(
     ] = False,
     similarity: Annotated[float, typer.Option(help="How alike suggested names are, at least.")] = 0.7,
     top: Annotated[int, typer.Option(help="Links that are listed, of each kind.")] = 10,
+    trust: Trust = [],  # noqa: B006
     json: Json = False,
 ) -> None:
     """Show what sites have in common and what becomes of links; suggest links by similar names."""
-    with command():
+    with command(trust):
         from fedkge.graphs.across import leaks, told
         from fedkge.graphs.alignment import common, traced
         from fedkge.graphs.graph import Axis

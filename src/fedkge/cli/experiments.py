@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedkge.config import AFTER, following, override, read_toml, variant
 from fedkge.errors import ConfigError, suggest
-from fedkge.plugins import load_files
+from fedkge.plugins import load_files, repeated
 
 if TYPE_CHECKING:
     from fedkge.runs.experiment import Experiment
@@ -134,8 +134,8 @@ def varied(
             options = override(base, [f"{key}={value}" for key, value in point.items()])
         except ConfigError as error:
             raise origin.blamed(error, point) from None
-        if "plugins" in options:
-            options["plugins"] = _plugins(options["plugins"], origin, point)
+        if named := _plugins(options.get("plugins", []), origin, point):
+            options["plugins"] = named
         for part, key in PATHS:
             table = options.get(part) if part else options
             if isinstance(table, dict) and isinstance(table.get(key), str):
@@ -156,9 +156,9 @@ def _plugins(named: Any, origin: Origin, point: Mapping[str, str]) -> list[str]:
     """Run the files that the experiment names; a run's own configuration names none."""
     given = origin.gives("plugins", point)
     if not given and (origin.path.parent / "run.jsonl").exists():
-        return named  # to be found by digest, as whenever a run is opened
+        return repeated(named)  # to be found by digest, as whenever a run is opened
     try:
-        return load_files(named, Path() if given else origin.path.parent)
+        return load_files(repeated(named), Path() if given else origin.path.parent)
     except ConfigError as error:
         raise origin.blamed(error, point) from None
 

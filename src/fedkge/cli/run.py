@@ -22,6 +22,7 @@ from fedkge.cli.arguments import (
     Set,
     ShowTest,
     Threads,
+    Trust,
     Variant,
 )
 from fedkge.cli.output import check, command, print_json, show
@@ -46,10 +47,11 @@ def run(
     threads: Threads = None,
     resume: Resume = False,
     no_stack: NoStack = False,
+    trust: Trust = [],  # noqa: B006
     json: Json = False,
 ) -> None:
     """Train an experiment and measure it; everything it made goes into one folder."""
-    with command():
+    with command(trust):
         from fedkge.cli.experiments import one, seeded
         from fedkge.cli.results import readable, sent, show_tables, warn
         from fedkge.reports.compared.tables import seed_rows, views
@@ -106,10 +108,11 @@ def compare(
     threads: Threads = None,
     resume: Resume = False,
     no_stack: NoStack = False,
+    trust: Trust = [],  # noqa: B006
     json: Json = False,
 ) -> None:
     """Run one experiment by several methods with the same budget, or a file's variants, site by site."""
-    with command():
+    with command(trust):
         from fedkge.cli.experiments import by_method, by_variant, seeded
         from fedkge.cli.results import (
             beside_alone,
@@ -182,10 +185,11 @@ def sweep(
     resume: Resume = False,
     no_stack: NoStack = False,
     show_test: ShowTest = False,
+    trust: Trust = [],  # noqa: B006
     json: Json = False,
 ) -> None:
     """Run an experiment at every point of a grid over any of its options, and choose by validation."""
-    with command():
+    with command(trust):
         from fedkge.cli.experiments import seeded
         from fedkge.cli.grid import by_grid
         from fedkge.cli.results import HIDDEN, point_rows, say_edges, write_best

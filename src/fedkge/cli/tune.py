@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from fedkge.cli.arguments import Config, Device, Json, NoStack, Out, Resume, Set, Threads, Variant
+from fedkge.cli.arguments import Config, Device, Json, NoStack, Out, Resume, Set, Threads, Trust, Variant
 from fedkge.cli.output import command, print_json, show
 
 if TYPE_CHECKING:
@@ -42,10 +42,11 @@ def tune(
     resume: Resume = False,
     no_stack: NoStack = False,
     no_prune: NoPrune = False,
+    trust: Trust = [],  # noqa: B006
     json: Json = False,
 ) -> None:
     """Search for the options that validate best; trials are runs, and those without hope are ended early."""
-    with command():
+    with command(trust):
         from fedkge.cli.results import say_spent, write_best, write_page
         from fedkge.front.tuning import best_of
         from fedkge.front.tuning import tune as searched

@@ -10,6 +10,7 @@ import textwrap
 import tokenize
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -142,24 +143,31 @@ def explanations(cls: type) -> dict[str, str]:
     """The `#:` line beside each field of a class, or of the class that it has the field from."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        if not is_dataclass(base):
-            continue
-        try:
-            source = textwrap.dedent(inspect.getsource(base))
-        except (OSError, TypeError):  # of a cell, which has no file
-            continue
-        comments = {
-            token.start[0]: token.string.removeprefix("#:").strip()
-            for token in tokenize.generate_tokens(io.StringIO(source).readline)
-            if token.type == tokenize.COMMENT and token.string.startswith("#:")
-        }
-        (tree,) = ast.parse(source).body
-        assert isinstance(tree, ast.ClassDef)
-        for line in tree.body:
-            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-                note = comments.get(line.end_lineno or line.lineno)
-                found |= {line.target.id: note} if note else {}
+        if is_dataclass(base):
+            found |= _own_explanations(base)
     return found
+
+
+@cache
+def _own_explanations(cls: type) -> Mapping[str, str]:
+    """Of the fields that the class itself declares."""
+    try:
+        source = textwrap.dedent(inspect.getsource(cls))
+    except (OSError, TypeError):  # of a cell, which has no file
+        return {}
+    comments = {
+        token.start[0]: token.string.removeprefix("#:").strip()
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT and token.string.startswith("#:")
+    }
+    (tree,) = ast.parse(source).body
+    assert isinstance(tree, ast.ClassDef)
+    notes = {
+        line.target.id: comments.get(line.end_lineno or line.lineno)
+        for line in tree.body
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+    }
+    return {name: note for name, note in notes.items() if note}
 
 
 def spelled(kind: Any) -> str:
