@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from commands import fedkge
+from commands import fedkge, summary_of
 from documents import ROOT, TUTORIALS, Shown, blocks, differences, play
 from fedkge.methods import METHODS
 from fedkge.models import MODELS
@@ -44,6 +44,11 @@ def test_15_tutorials_print_what_they_say(page: str, desk: Path) -> None:
     """With their own budget; numbers may be a little different on another machine."""
     done = list(play(ROOT / "docs" / page, desk, whole=True))
     assert not [line for shown in done for line in differences(shown)]
+    if page == "private-run.md":
+        names = ("unprotected", "without", "protected")
+        mrr = {name: summary_of(f"runs/private/{name}")["metrics"]["test"]["mrr"] for name in names}
+        assert mrr["protected"] < mrr["unprotected"] - 0.1
+        assert abs(mrr["protected"] - mrr["without"]) < 0.06
 
 
 def test_15_lines_that_are_not_printed_would_be_noticed() -> None:

@@ -13,7 +13,9 @@ import pytest
 import torch
 
 from commands import answer, fedkge, printed, refused, write_home
+from fedkge.errors import DataError
 from fedkge.evaluation import Predictor
+from fedkge.front.questions import questions_of, read_questions
 from fedkge.graphs.files import read_graph
 from fedkge.graphs.graph import Graph, Names
 from fedkge.models import MODELS, Tables
@@ -259,3 +261,19 @@ def test_8_a_pack_needs_no_data(run: Path, tmp_path: Path) -> None:
     assert fedkge("pack", home / RUN, "south", "--out", tmp_path / "pack").exit_code == 0
     shutil.rmtree(home)
     assert answer("predict", tmp_path / "pack", "--head", "e1", "--relation", "c", "--top", 1)
+
+
+def test_9_questions_are_read_like_graphs(tmp_path: Path) -> None:
+    """Quotes of TSV are part of names, a name may have any character but the separator, numbers are names."""
+    odd, number = '"so\x0bcalled"', "7"
+    (tmp_path / "q.tsv").write_text(f"head\trelation\ttail\n{odd}\tr\t?\n{number}\tr\t\n", encoding="utf-8")
+    assert list(read_questions(tmp_path / "q.tsv").values()) == [(odd, "r", None), (number, "r", None)]
+    (tmp_path / "q.csv").write_text('head,relation\r\n"two\nlines",r\r\n', encoding="utf-8-sig")
+    assert list(read_questions(tmp_path / "q.csv").values()) == [("two\nlines", "r", None)]
+    (tmp_path / "q.csv").write_bytes(b"head,relation\nZ\xfcrich,in\n")
+    with pytest.raises(DataError, match=r"q\.csv:2: expected UTF-8"):
+        read_questions(tmp_path / "q.csv")
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"head": [7, None], "relation": "r", "tail": [pandas.NA, "b"]})
+    asked = questions_of(table.to_dict("records"), "table")
+    assert list(asked.values()) == [("7", "r", None), (None, "r", "b")]

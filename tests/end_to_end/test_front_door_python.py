@@ -357,3 +357,42 @@ def test_1_what_there_is() -> None:
     assert fedkge.explain("fedprox").option.tolist()[-2:] == ["method.mu", "method.squared"]
     with pytest.raises(ConfigError, match="nothing is named 'fedporx'; did you mean 'fedprox'"):
         fedkge.explain("fedporx")
+
+
+def test_1_marks_and_names_are_read_as_in_files() -> None:
+    frame = pd.DataFrame({"head": [1, 2, 3], "relation": "r", "tail": [True, 2.0, "c"]})
+    for marks, read in {
+        ("0", "false", "1"): [False, False, True],
+        (1.0, None, 0.0): [True, False, False],
+        (True, False, None): [True, False, False],
+    }.items():
+        graph = fedkge.load(frame.assign(confidential=list(marks)))["graph"]
+        assert graph.confidential is not None
+        assert graph.confidential.tolist() == read
+    assert sorted(graph.entities) == ["1", "2", "3", "True", "c"]
+    with pytest.raises(DataError, match=r"graph, train\[0\]: expected true, false, 1, 0 or nothing"):
+        fedkge.load(frame.assign(confidential="perhaps"))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (np.array([1, 2, 3]), r"train\[0\]: expected head, relation and tail, found 1"),
+        (None, "expected a table, an array or rows of three names, found None"),
+        ([("a", "r", "b", True), ("b", "r", "c")], r"train\[1\]: expected head, relation and tail"),
+        (
+            pd.DataFrame([list("abcd")], columns=["head", "head", "relation", "tail"]),
+            "expected columns with names of their own, found head, head, relation, tail",
+        ),
+    ],
+)
+def test_1_what_is_no_table_is_said(data: object, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        fedkge.load(data)
+
+
+def test_1_lazy_frames_arrow_tables_and_tensors() -> None:
+    polars, pyarrow, torch = map(pytest.importorskip, ("polars", "pyarrow", "torch"))
+    columns = {"head": [0, 1], "relation": [5, 5], "tail": [1, 2]}
+    for table in (polars.LazyFrame(columns), pyarrow.table(columns), torch.tensor([[0, 5, 1], [1, 5, 2]])):
+        assert list(fedkge.load(table)["graph"].entities) == ["0", "1", "2"]

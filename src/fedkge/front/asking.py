@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedkge.front import questions as asking
+from fedkge.front.cells import name_of
 from fedkge.front.frames import frame
 from fedkge.runs.held import Held, hold
 
@@ -45,7 +46,7 @@ class Asked(ABC):
         """
         held = self._held(site).knowing([Path(path) for path in data])
         if questions is None:
-            h, r, t = (None if name is None else str(name) for name in (head, relation, tail))
+            h, r, t = (None if name is None else name_of(name, "predict") for name in (head, relation, tail))
             asked: dict[str, asking.Question] = {"": (h, r, t)}
         elif isinstance(questions, str | Path):
             asked = asking.read_questions(Path(questions))
@@ -64,13 +65,17 @@ class Asked(ABC):
     ) -> DataFrame:
         """The `top` likeliest triples that the graph does not state, of one relation or of all."""
         held = self._held(site).knowing([Path(path) for path in data])
-        return frame(asking.missing(held, None if relation is None else str(relation), top, unrestricted))
+        return frame(
+            asking.missing(
+                held, None if relation is None else name_of(relation, "missing"), top, unrestricted
+            )
+        )
 
     def neighbours(
         self, entity: object, site: str | None = None, *, top: int = 10, unrestricted: bool = False
     ) -> DataFrame:
         """The `top` entities whose vectors have the largest cosine with this one's."""
-        return frame(asking.neighbours(self._held(site), str(entity), top, unrestricted))
+        return frame(asking.neighbours(self._held(site), name_of(entity, "neighbours"), top, unrestricted))
 
 
 class Pack(Asked):

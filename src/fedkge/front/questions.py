@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +9,9 @@ from typing import Any, TypeAlias
 
 from fedkge.errors import ConfigError, DataError, FedkgeError, MissingPackage
 from fedkge.evaluation.prediction import COLUMNS, Predictor
+from fedkge.front.cells import is_missing, name_of
+from fedkge.graphs.delimited import dialect_of
+from fedkge.graphs.delimited import rows as records
 from fedkge.graphs.streams import opened
 from fedkge.runs.held import Held
 
@@ -56,12 +58,7 @@ def read_questions(path: Path) -> dict[str, Question]:
     if suffix not in (".csv", ".tsv"):
         raise ConfigError(f"{path}: expected questions as .csv, .tsv or .parquet, found {suffix!r}")
     with opened(path) as stream:
-        try:
-            text = stream.read().decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}: expected UTF-8, found another byte after {error.start}") from None
-    lines = csv.reader(text.splitlines(), delimiter="," if suffix == ".csv" else "\t")
-    rows = [(lines.line_num, fields) for fields in lines if fields]
+        rows = [(line, fields) for line, fields in records(path, stream, dialect_of(suffix)) if fields]
     names: Sequence[str] = COLUMNS
     if rows and set(map(str.lower, rows[0][1])) <= set(COLUMNS):
         names, rows = [name.lower() for name in rows[0][1]], rows[1:]
@@ -82,10 +79,11 @@ def questions_of(rows: Iterable[Mapping[str, Any]], source: str) -> dict[str, Qu
 
 def _question(row: Mapping[str, Any], where: str) -> Question:
     given = [row.get(column) for column in COLUMNS]
-    missing = [one is None or one != one or str(one) in ASKED for one in given]  # NaN is not itself
+    missing = [is_missing(one) or str(one) in ASKED for one in given]
     if sum(missing) != 1:
         raise DataError(f"{where}: expected two of head, relation and tail, and nothing or ? for the third")
-    head, relation, tail = (None if gone else str(one) for one, gone in zip(given, missing, strict=True))
+    names = (None if gone else name_of(one, where) for one, gone in zip(given, missing, strict=True))
+    head, relation, tail = names
     return head, relation, tail
 
 

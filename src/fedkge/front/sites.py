@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from hashlib import blake2b
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from fedkge.durable import PRIVATE
 from fedkge.errors import ConfigError, DataError, suggest
+from fedkge.front.cells import mark_of, name_of
 from fedkge.front.frames import frame
 from fedkge.graphs.datasets import obtain
 from fedkge.graphs.graph import Axis, Federation, Graph, Split
@@ -109,7 +109,7 @@ def load(data: Any, columns: Sequence[Any] | None = None) -> Sites:
     if isinstance(data, str | Path):
         return Sites(obtain(str(data)))
     if isinstance(data, Mapping) and not set(data) <= set(map(str, Split)):
-        return Sites({_name(site, "a site"): _graph(own, str(site), columns) for site, own in data.items()})
+        return Sites({name_of(site, "a site"): _graph(own, str(site), columns) for site, own in data.items()})
     return Sites({ALONE: _graph(data, ALONE, columns)})
 
 
@@ -146,23 +146,42 @@ def _named(where: str, table: Table, columns: Sequence[Any] | None) -> NamedTrip
     rows, marks = _rows(table, where, columns)
     named = triples_by_name(
         where,
-        ([_name(value, f"{where}[{i}]") for value in row] for i, row in enumerate(rows)),
+        ([name_of(value, f"{where}[{i}]") for value in row] for i, row in enumerate(rows)),
     )
     return named if marks is None else replace(named, confidential=np.array(marks, np.bool_))
 
 
 def _rows(table: Table, where: str, columns: Sequence[Any] | None) -> tuple[Iterable[Any], list[bool] | None]:
     """Rows of three values, and marks where the table has any."""
+    table = table.collect() if hasattr(table, "collect") else table  # polars, lazy
+    table = (
+        table.to_pandas() if hasattr(table, "to_pandas") and hasattr(table, "to_pydict") else table
+    )  # pyarrow
     if not hasattr(table, "columns"):
-        found = table.tolist() if isinstance(table, np.ndarray) else list(table)
-        for i, row in enumerate(found):
-            if isinstance(row, str) or len(row) not in (3, 4):
-                raise DataError(f"{where}[{i}]: expected head, relation and tail, found {row!r}")
-        marked = bool(found) and len(found[0]) == 4
-        return [row[:3] for row in found], [bool(row[3]) for row in found] if marked else None
-    names = _chosen(list(table.columns), where, columns)
-    marks = [list(table[name]) for name in table.columns if str(name).lower() == MARKS]
-    return zip(*(list(table[name]) for name in names), strict=True), marks[0] if marks else None
+        return _listed(table, where)
+    known = list(table.columns)
+    if len(set(map(str, known))) < len(known):
+        raise DataError(
+            f"{where}: expected columns with names of their own, found {', '.join(map(str, known))}"
+        )
+    names = _chosen(known, where, columns)
+    marks = [list(table[name]) for name in known if str(name).lower() == MARKS and name not in names]
+    found = [mark_of(mark, f"{where}[{i}]") for i, mark in enumerate(marks[0])] if marks else None
+    return zip(*(list(table[name]) for name in names), strict=True), found
+
+
+def _listed(table: Table, where: str) -> tuple[Iterable[Any], list[bool] | None]:
+    """Of an array, or of rows one by one; a fourth value of all of them is a mark."""
+    rows = np.asarray(table).tolist() if hasattr(table, "__array__") else table
+    if not isinstance(rows, Iterable):
+        raise DataError(f"{where}: expected a table, an array or rows of three names, found {rows!r}")
+    found = list(rows)
+    widths = {3, 4} if not found or not hasattr(found[0], "__len__") else {len(found[0])} & {3, 4}
+    for i, row in enumerate(found):
+        if isinstance(row, str) or not hasattr(row, "__len__") or len(row) not in widths:
+            raise DataError(f"{where}[{i}]: expected head, relation and tail, found {row!r}")
+    marks = [mark_of(row[3], f"{where}[{i}]") for i, row in enumerate(found)] if widths == {4} else None
+    return [row[:3] for row in found], marks
 
 
 def _chosen(known: list[Any], where: str, columns: Sequence[Any] | None) -> list[Any]:
@@ -188,18 +207,6 @@ def _chosen(known: list[Any], where: str, columns: Sequence[Any] | None) -> list
     return others
 
 
-def _name(value: Any, where: str) -> str:
-    """A value as a name: whole numbers without a decimal point, and nothing that is missing."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType") or value != value:
-        raise DataError(f"{where}: a missing value; leave out such rows, as in table.dropna()")
-    if isinstance(value, Integral) or (isinstance(value, float) and value.is_integer()):
-        return str(int(value))
-    text = str(value)
-    if not text.strip():
-        raise DataError(f"{where}: expected a name, found {text!r}")
-    return text
-
-
 def _links(given: Any, axis: Axis) -> list[Link]:
     if isinstance(given, str | Path):
         return list(read_links(Path(given), axis))
@@ -209,5 +216,5 @@ def _links(given: Any, axis: Axis) -> list[Link]:
         where = f"{axis} links[{i}]"
         if isinstance(row, str) or len(row) != 2:
             raise DataError(f"{where}: expected two names, found {row!r}")
-        found.append(Link(None, _name(row[0], where), None, _name(row[1], where), where))
+        found.append(Link(None, name_of(row[0], where), None, name_of(row[1], where), where))
     return found
