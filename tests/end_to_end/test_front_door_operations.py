@@ -124,3 +124,14 @@ def test_14_start_is_fast() -> None:
     code = "import sys, fedkge; print(len([m for m in sys.modules if m.startswith('fedkge')]))"
     found = subprocess.run([*LINE[:2], code], capture_output=True, text=True, check=True)
     assert int(found.stdout) <= 2
+
+
+def test_14_without_plotly_no_report_is_named(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wheel without extras trains, and says what a page needs."""
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    done = fedkge("run", "tiny.toml", "--set", "rounds=1", "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    assert "needs plotly" in done.stderr
+    assert "None" not in done.stdout

@@ -259,3 +259,8 @@ def write_page(
         print(f"warning: {error}; `fedkge report` makes the page where it is installed", file=sys.stderr)
         return None
     return str(path)
+
+
+def said_page(page: str | None) -> str:
+    """The end of the line that says where things are."""
+    return "" if page is None else f"    report: {page}"

@@ -53,7 +53,7 @@ def run(
     """Train an experiment and measure it; everything it made goes into one folder."""
     with command(trust):
         from fedkge.cli.experiments import one, seeded
-        from fedkge.cli.results import readable, sent, show_tables, warn
+        from fedkge.cli.results import readable, said_page, sent, show_tables, warn
         from fedkge.reports.compared.tables import seed_rows, views
 
         folder = out or Path("runs") / config.stem / (variant or "")
@@ -75,7 +75,7 @@ def run(
             over = "" if seeds is None else f", mean ± standard deviation over {len(runs)} seeds"
             show(readable(shown), False, f"{_what(runs)}: test, {_protocol(runs)}{over}")
             show_tables(runs)
-            _print_lines(sent(runs), f"{'run' if seeds is None else 'runs'}: {folder}    report: {page}")
+            _print_lines(sent(runs), f"{'run' if seeds is None else 'runs'}: {folder}{said_page(page)}")
         _end(failed)
 
 
@@ -120,6 +120,7 @@ def compare(
             cost_rows,
             joining,
             reference_json,
+            said_page,
             show_differences,
             show_reference,
             show_tables,
@@ -166,7 +167,7 @@ def compare(
             show_differences(runs, beyond)
             show(cost_rows(runs), False, "What it took")
             show_reference(runs, _among(runs, reference))
-            _print_lines(*joining(runs, beyond), f"runs: {folder}    report: {page}")
+            _print_lines(*joining(runs, beyond), f"runs: {folder}{said_page(page)}")
         _end(failed)
 
 
@@ -192,7 +193,7 @@ def sweep(
     with command(trust):
         from fedkge.cli.experiments import seeded
         from fedkge.cli.grid import by_grid
-        from fedkge.cli.results import HIDDEN, point_rows, say_edges, write_best
+        from fedkge.cli.results import HIDDEN, point_rows, said_page, say_edges, write_best
         from fedkge.reports.compared.choosing import hides
         from fedkge.reports.compared.sweep import sweep_rows
 
@@ -212,7 +213,7 @@ def sweep(
         else:
             hidden = HIDDEN if hides(runs, show_test) else ""
             show(point_rows(rows, keys), False, f"{_what(runs)}: {_protocol(runs)}{hidden}")
-            _print_lines(f"runs: {folder}    best: {best}    report: {page}")
+            _print_lines(f"runs: {folder}    best: {best}{said_page(page)}")
         _end(failed)
 
 

@@ -47,7 +47,7 @@ def tune(
 ) -> None:
     """Search for the options that validate best; trials are runs, and those without hope are ended early."""
     with command(trust):
-        from fedkge.cli.results import say_spent, write_best, write_page
+        from fedkge.cli.results import said_page, say_spent, write_best, write_page
         from fedkge.front.tuning import best_of
         from fedkge.front.tuning import tune as searched
         from fedkge.reports.folders.load import load_runs
@@ -77,7 +77,7 @@ def tune(
             ]
             show(shown, False, f"{Path(chosen[0].dataset).name}: validation MRR of each trial")
             print(f"test of the best: MRR {test['mrr']:.4f}, Hits@10 {test['hits@10']:.4f}")
-            print(f"trials: {folder}    best: {file}    report: {page}")
+            print(f"trials: {folder}    best: {file}{said_page(page)}")
 
 
 def maker(path: Path, assignments: Sequence[str], variant: str | None, beside: Path) -> Make:

@@ -85,6 +85,7 @@ def unlearn(
     """Make a run forget triples, or a site leave it: a new run folder with a report of the erasure."""
     with command(trust):
         from fedkge.audits.account import account
+        from fedkge.cli.results import said_page
         from fedkge.cli.training import device_named, interruptible
         from fedkge.errors import ConfigError
         from fedkge.front.progress import progress
@@ -124,7 +125,7 @@ def unlearn(
             show(rows(found["audit"]), False, "Hits@1 and MRR, filtered by what is retained")
         for one in found["derived"]:
             print(f"warning: {one['run']}: {one['why']}", file=sys.stderr)
-        print(f"run: {out}    report: {page}" + (f"    removed: {run}" if erase else ""))
+        print(f"run: {out}{said_page(page)}" + (f"    removed: {run}" if erase else ""))
 
 
 def yardsticks(
