@@ -6,14 +6,17 @@ import json
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 import fedkge as package
 from commands import ENVIRONMENT, LINE, fedkge, printed, refused
-from fedkge.cli.main import main
+from fedkge.cli.main import app, main
 from fedkge.durable import json_text
 
 
@@ -135,3 +138,14 @@ def test_14_without_plotly_no_report_is_named(
     assert done.exit_code == 0, done.output
     assert "needs plotly" in done.stderr
     assert "None" not in done.stdout
+
+
+def test_14_every_command_that_ends_by_itself_takes_json() -> None:
+    def without(group: Any, above: tuple[str, ...] = ()) -> Iterator[str]:
+        for name, one in group.commands.items():
+            if hasattr(one, "commands"):
+                yield from without(one, (*above, name))
+            elif not any("--json" in param.opts for param in one.params):
+                yield " ".join((*above, name))
+
+    assert set(without(typer.main.get_command(app))) == {"hub", "site", "peer"}

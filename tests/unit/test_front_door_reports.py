@@ -179,7 +179,14 @@ def test_11_checksums_are_those_of_tensorflow() -> None:
 
 def test_11_tensorboard_reads_what_the_journal_tells(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "fedep")
-    assert fedkge("track", run, "--to", "tensorboard").exit_code == 0
+    told = answer("track", run, "--to", "tensorboard")
+    assert told == {
+        "run": str(run),
+        "to": "tensorboard",
+        "out": str(run / "tensorboard"),
+        "numbers": told["numbers"],
+    }
+    assert told["numbers"] > 0
     (file,) = (run / "tensorboard").iterdir()
     event = event_class()
     first, *rest = [event.FromString(data) for data in records(file.read_bytes())]

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from fedkge.cli.output import check, command
+from fedkge.cli.arguments import Json
+from fedkge.cli.output import check, command, print_json
 
 
 def track(
@@ -20,6 +21,7 @@ def track(
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on until the run has ended.")] = False,
     every: Annotated[float, typer.Option(help="Seconds between two looks.")] = 5.0,
+    json: Json = False,
 ) -> None:
     """Write a run's losses, metrics and traffic for an experiment tracker."""
     with command():
@@ -34,4 +36,7 @@ def track(
             told += tracking.read()
         told += tracking.read()
         tracking.tracker.close()
-        print(f"{told:,} numbers of {run} for {to}: {folder}", file=sys.stderr)
+        if json:
+            print_json({"run": str(run), "to": to, "out": str(folder), "numbers": told})
+        else:
+            print(f"{told:,} numbers of {run} for {to}: {folder}", file=sys.stderr)
