@@ -27,7 +27,7 @@ DOCUMENTS = sorted(
 #: pages of `docs` that a reader can follow from beginning to end, which tests do
 TUTORIALS = ("quickstart.md", "own-data.md", "own-method.md", "private-run.md", "choosing.md", "python.md")
 SMALL = ["rounds=1", "model.dim=8", "trainer.epochs=1", "trainer.negatives=4", "evaluate.every=1"]
-ROUGH = "variants.protected.privacy.accountant=rdp"  #: finds the noise ten times faster than pld
+ROUGH = "variants.protected.privacy.accountant=rdp"  #: finds the noise faster than pld
 STEADY = ("data", "explain", "list")  #: commands that print the same whatever was trained
 LIKE = 0.03  #: how far numbers of another machine may be from printed ones, absolutely or relatively
 

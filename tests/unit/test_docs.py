@@ -194,7 +194,7 @@ def test_examples_parse_and_are_listed(path: Path) -> None:
     assert f"({path.name})" in (ROOT / "examples" / "README.md").read_text()
 
 
-PLAYED = {block.text for block in every_block("python") if block.path.name in TUTORIALS}  #: as tutorials
+PLAYED = {block.text for block in every_block("python") if block.path.name in TUTORIALS}  #: as cells
 
 
 @pytest.mark.parametrize("block", [b for b in every_block("python") if b.text not in PLAYED], ids=str)
