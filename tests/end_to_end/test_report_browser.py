@@ -37,6 +37,7 @@ DARK = "--blink-settings=preferredColorScheme=0"
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Alone, together, with sites that missed rounds, and not ended; one site's name is an attack."""
     from fedkge.reports.pages.html import write_report
+    from fedkge.reports.pages.sections import Shown
 
     folder = tmp_path_factory.mktemp("runs")
     sites = ["airline", "7", 'office of "R&D"', HOSTILE]
@@ -49,7 +50,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for run in (runs[0], runs[1], runs[3]):
         write_ranks(run, {site: [1.0, 2.5, 4.0, 8.0] for site in sites})
         write_tables(run, {site: [f"e{i}" for i in range(k, k + 12)] for k, site in enumerate(sites)})
-    write_report(load_runs(runs), folder / "report.html", "fedep", tsne=TSNE)
+    write_report(load_runs(runs), folder / "report.html", Shown("fedep", tsne=TSNE))
     return folder / "report.html"
 
 

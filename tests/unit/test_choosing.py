@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from fedkge.config import as_variants, read_toml, to_toml, variants
 from fedkge.reports.compared.choosing import best_config, best_groups, hides, revealed
 from fedkge.reports.compared.experiments import experiments
-from fedkge.reports.compared.sweep import sweep_rows
 from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.folders.load import load_runs
 from fedkge.reports.folders.run import Run
 from fedkge.reports.pages.html import render
-from fedkge.reports.pages.sections import sections
+from fedkge.reports.pages.sections import Shown, sections
+from fedkge.reports.pages.sweep_section import sweep_rows
 from run_folders import write_run, write_sweep
 
 MU = {"0": 0.33, "0.1": 0.36, "1": 0.31}
@@ -58,12 +58,12 @@ def test_validation_chooses_and_test_does_not(tmp_path: Path) -> None:
 def test_a_page_has_test_metrics_of_the_chosen_point(tmp_path: Path, show_test: bool) -> None:
     runs = sweep(tmp_path)
     assert hides(runs, show_test) is not show_test
-    page = render(runs, show_test=show_test)
+    page = render(runs, Shown(show_test=show_test))
     assert "0.5200" in page
     assert ("0.6100" in page, "0.7300" in page) == (show_test, show_test)
     assert ("1 of 3 runs are chosen by validation" in page) is not show_test
     canvas = Canvas()
-    parts = sections(runs, canvas, show_test=show_test)
+    parts = sections(runs, canvas, Shown(show_test=show_test))
     assert 'class="marked"' in parts["Sweep"]
     drawn = [figure for figure in canvas.figures.values() if "over method.mu" in figure.title]
     assert drawn[0].title == f"{'Test' if show_test else 'Validation'} MRR over method.mu"

@@ -17,7 +17,7 @@ from fedkge.reports.folders.load import load_runs
 from fedkge.reports.folders.options import tails
 from fedkge.reports.pages.html import render
 from fedkge.reports.pages.plain import forgotten, headline, hundred
-from fedkge.reports.pages.sections import sections
+from fedkge.reports.pages.sections import Shown, sections
 from run_folders import SITES, write_questions, write_run
 
 STRICT = ("privacy.mode='strict'", "privacy.epsilon=2.0", "privacy.delta=1e-5", "marks.share=0.5")
@@ -96,7 +96,7 @@ def test_10_examples_are_what_joining_made_right_and_wrong(pair: tuple[Path, Pat
     assert (wrong.site, wrong.question, wrong.answer) == (SITES[0], "? · speaks · german", "vienna")
     page = render(load_runs(pair))
     assert "? · in · austria" in page
-    assert "vienna" not in render(load_runs(pair), triples=False)
+    assert "vienna" not in render(load_runs(pair), Shown(triples=False))
 
 
 def test_10_questions_of_other_graphs_are_not_compared(pair: tuple[Path, Path]) -> None:

@@ -21,9 +21,8 @@ from fedkge.methods import METHODS
 from fedkge.reports.drawing.figure import Figure
 from fedkge.reports.drawing.svg import svg
 from fedkge.reports.files.tracking import Tracking, masked, scalars
-from fedkge.reports.folders.before import Kind
-from fedkge.reports.folders.load import load_run, load_runs
-from fedkge.reports.folders.story import Story
+from fedkge.reports.folders.load import load_runs
+from fedkge.reports.folders.run import Kind
 from fedkge.reports.pages.html import render
 from fedkge.reports.pages.markup import recorded
 from run_folders import SITES, write_run, write_seeds
@@ -302,21 +301,3 @@ def test_12_gains_have_keys(runs: Path, tmp_path: Path) -> None:
     rows = answer("report", runs, "--out", tmp_path / "p.html")["sites"]
     for row in rows:
         assert row["gains"] == {"fedep": pytest.approx(row["fedep"] - row["single"])}
-
-
-@pytest.mark.parametrize("method", ["single", "fedep"])
-def test_12_folders_of_earlier_versions_are_understood(tmp_path: Path, method: str) -> None:
-    new = load_run(write_run(tmp_path / "new", method))
-    old = write_run(tmp_path / "old", method)
-    journal = old / "run.jsonl"
-    journal.write_text(journal.read_text().replace(f'"kind": "{new.kind}", ', ""))
-    assert '"kind"' not in journal.read_text()
-    assert load_run(old).kind is new.kind
-
-
-def test_12_graphs_that_were_pooled_by_an_earlier_version() -> None:
-    story = Story()
-    story.tell({"event": "start", "time": 0.0, "environment": {}, "sites": ["a", "b"]})
-    sites = {"everyone": {"loss": 1.0}}  # one member trains for all sites
-    story.tell({"event": "round", "round": 1, "seconds": 1.0, "triples": 5, "sites": sites})
-    assert story.kind_of_rounds() is Kind.POOLED

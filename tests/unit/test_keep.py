@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedkge.reports.compared.reference import best as best_of
+from fedkge.reports.compared.reference import Course
 from fedkge.reports.folders.load import events, load_run
 from fedkge.reports.pages.html import write_report
 from fedkge.runs.folder import RunFolder
@@ -54,8 +54,8 @@ def test_reports_say_which_rounds_were_kept(tmp_path: Path, method: str) -> None
     best = [course["best_rounds"]["global"] for course in summary["courses"].values()]
     assert found.kept_rounds("global") == found.kept_rounds("hub") == set(best)
     assert len(set(best)) > 1
-    assert best_of(found) == pytest.approx(summary["metrics"]["valid"]["mrr"])
-    assert best_of(found) > max(validation.mrr for validation in found.validations.values())
+    assert Course.of(found).best == pytest.approx(summary["metrics"]["valid"]["mrr"])
+    assert Course.of(found).best > max(validation.mrr for validation in found.validations.values())
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from fedkge.reports.compared.tables import joining_rows
 from fedkge.reports.drawing import plots
 from fedkge.reports.folders.load import load_runs
 from fedkge.reports.pages.findings import joining
-from fedkge.reports.pages.views_section import chances
+from fedkge.reports.pages.results import chances
 from run_folders import SITES, write_ranks, write_run, write_seeds
 
 RECIPROCALS = st.lists(st.floats(1e-6, 1.0), min_size=2, max_size=30)

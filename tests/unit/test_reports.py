@@ -28,10 +28,10 @@ from fedkge.reports.folders.load import load_run, load_runs
 from fedkge.reports.folders.run import Validation
 from fedkge.reports.pages import page
 from fedkge.reports.pages.findings import doubts, finding, joining, notices
+from fedkge.reports.pages.holdings import overlap_figure
 from fedkge.reports.pages.html import cards
 from fedkge.reports.pages.markup import difference, seconds, size
-from fedkge.reports.pages.sections import sections
-from fedkge.reports.pages.setup_sections import configuration
+from fedkge.reports.pages.sections import configuration, sections
 from run_folders import SITES, Away, write_run, write_seeds, write_sweep
 
 HOSTILE = "</script><script>alert(1)</script>"
@@ -382,7 +382,7 @@ def test_runs_that_the_budget_has_ended_while_they_rose_are_named(single: Path) 
 
 def test_the_overlap_is_a_share_of_the_rows_site(single: Path) -> None:
     run = load_run(single)
-    figure = plots.overlap_figure(run)
+    figure = overlap_figure(run)
     assert figure is not None
     counts = run.summary["overlap"]["entities"]  # type: ignore[index]
     assert figure.data[0]["z"][1][2] == counts[1][2] / counts[1][1]

@@ -12,7 +12,6 @@ import pytest
 from fedkge.errors import DataError
 from fedkge.reports.compared import tables
 from fedkge.reports.compared.experiments import experiments, foremost, spread
-from fedkge.reports.compared.sweep import lines_of, sweep_rows, swept, swept_keys
 from fedkge.reports.compared.tables import seed_rows
 from fedkge.reports.drawing import curves
 from fedkge.reports.drawing.curves import over_bytes, over_seeds
@@ -21,8 +20,8 @@ from fedkge.reports.drawing.lines import apart
 from fedkge.reports.folders.load import load_runs
 from fedkge.reports.folders.run import Run
 from fedkge.reports.pages.findings import notices
-from fedkge.reports.pages.sections import sections
-from fedkge.reports.pages.sweep_section import places, sweep_figures
+from fedkge.reports.pages.sections import Shown, sections
+from fedkge.reports.pages.sweep_section import lines_of, places, sweep_figures, sweep_rows, swept, swept_keys
 from run_folders import SITES, write_run, write_seeds, write_sweep
 
 
@@ -233,7 +232,7 @@ def test_too_many_experiments_are_listed_but_not_all_drawn(tmp_path: Path) -> No
     assert len(drawn) == 8
     assert "single · dim=128" in drawn
     assert "fede · dim=8" not in drawn
-    parts = sections(runs, Canvas(), show_test=True)
+    parts = sections(runs, Canvas(), Shown(show_test=True))
     assert "Of 13 experiments 8 are drawn" in parts["Training"]
     assert parts["Results"].count("<tr>") == 14
     options = re.sub("<.*?>", " ", parts["Configuration"])

@@ -15,15 +15,19 @@ from fedkge.reports.compared.frontier import (
     Choice,
     Difference,
     Frontier,
-    difference,
     frontier_rows,
     frontiers,
 )
 from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.folders.load import load_runs
 from fedkge.reports.folders.run import Run
-from fedkge.reports.pages.frontier_section import frontier_figures, privacy_cost
-from fedkge.reports.pages.frontier_words import cautions, each_epsilon, meaning
+from fedkge.reports.pages.frontier_section import (
+    cautions,
+    each_epsilon,
+    frontier_figures,
+    meaning,
+    privacy_cost,
+)
 from fedkge.reports.pages.sections import sections
 from run_folders import write_run
 
@@ -122,16 +126,16 @@ def test_epsilon_is_the_largest_and_the_guarantee_the_weakest_over_sites_and_see
     (group,) = experiments(runs(tmp_path))
     choice = Choice(group)
     assert (choice.epsilon, choice.guarantee) == (3.5, "none")
-    assert choice.accountant == "pld, rdp-paper"
+    assert choice.told("accountant") == "pld, rdp-paper"
 
 
 def test_a_gain_is_seen_when_it_is_more_than_both_deviations_together(folder: Path) -> None:
     small, large = only(folder).lines["strict"]
     without = only(folder).without(large)
     assert without is not None
-    assert difference(large, without, "hits@10") == pytest.approx((0.015, 0.003))
-    assert difference(large, without, "hits@10").seen
-    assert not difference(small, without, "hits@10").seen
+    assert large.minus(without, "hits@10") == pytest.approx((0.015, 0.003))
+    assert large.minus(without, "hits@10").seen
+    assert not small.minus(without, "hits@10").seen
     assert Difference(-0.02, 0.003).seen
     assert not Difference(0.5, None).seen
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from fedkge.reports.compared.baseline import alone
 from fedkge.reports.compared.details import budget_rows
 from fedkge.reports.compared.experiments import experiments
-from fedkge.reports.compared.sweep import sweep_rows, swept
 from fedkge.reports.folders.load import load_runs
 from fedkge.reports.folders.options import swept_keys
+from fedkge.reports.pages.sweep_section import sweep_rows, swept
 from run_folders import write_run
 
 

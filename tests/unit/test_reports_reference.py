@@ -16,17 +16,16 @@ from fedkge.reports.compared.experiments import experiments
 from fedkge.reports.compared.reference import (
     NEVER,
     Cost,
-    best,
+    Course,
     each_reference_rows,
     progress,
-    reached,
     reference_figures,
     reference_rows,
 )
 from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.folders.load import load_run, load_runs
 from fedkge.reports.folders.run import Round, Run, Traffic, Validation
-from fedkge.reports.pages.sections import sections
+from fedkge.reports.pages.sections import Shown, sections
 from run_folders import write_run
 
 #: Round -> validation MRR: converges in round 20, has 99 % (0.396) in 15 and 98 % (0.392) in 10.
@@ -134,7 +133,7 @@ def test_sites_alone_are_taken_at_their_own_best(tmp_path: Path) -> None:
     (folder / "run.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     run = load_run(folder)
     assert progress(run) == pytest.approx({5: 0.2, 10: 0.25, 15: 0.35, 20: 0.35})
-    assert reached(run, best(run)) == Cost(15, 0, 0) == Cost(max(run.kept.values()), 0, 0)
+    assert Course.of(run).reached(Course.of(run).best) == Cost(15, 0, 0) == Cost(max(run.kept.values()), 0, 0)
     paced(tmp_path / "fedep", "fedep", {5: 0.2, 10: 0.35}, HALF)
     rows = by_run(reference_rows(load_runs([tmp_path]), "fedep"))
     assert (rows["single"]["R@99"], rows["single"]["P@99"], rows["single"]["B@CG"]) == (15, 0, 0)
@@ -241,10 +240,10 @@ def test_the_first_round_at_a_level_by_looking_at_each(curve: list[float], level
     for n in reversed(range(1, len(curve) + 1)):
         if curve[n - 1] >= level:
             spent = Cost(n, sum(2 * i + 3 for i in range(1, n + 1)), sum(i + 1 for i in range(1, n + 1)))
-    assert reached(run, level) == spent
-    top = best(run)
+    assert Course.of(run).reached(level) == spent
+    top = Course.of(run).best
     assert top is not None
-    costs = [reached(run, share * top) for share in (0.98, 0.99, 1)]
+    costs = [Course.of(run).reached(share * top) for share in (0.98, 0.99, 1)]
     assert costs == sorted(costs, key=lambda cost: cost[0] if cost else 0)
     assert isinstance(costs[-1], Cost)
 
@@ -269,13 +268,13 @@ def test_without_traffic_or_before_the_reference_ends_there_is_no_plot(tmp_path:
     going = load_run(write_run(tmp_path / "going", "fedep", ended=False))
     assert reference_figures(experiments([single]), "single") == []
     assert reference_figures(experiments([single, going]), "fedep") == []
-    assert "What it takes to converge" in sections([single, going], Canvas(), "fedep")
+    assert "What it takes to converge" in sections([single, going], Canvas(), Shown("fedep"))
 
 
 def test_the_page_has_the_ratios_and_what_they_are_ratios_of(both: list[Run], tmp_path: Path) -> None:
     assert "What it takes to converge" not in sections(both, Canvas())
     weak = load_run(paced(tmp_path / "weak", "fedprox", {5: 0.3}, LESS))
-    part = sections([*both, weak], Canvas(), "fedep")["What it takes to converge"]
+    part = sections([*both, weak], Canvas(), Shown("fedep"))["What it takes to converge"]
     assert "<td>25</td><td>0.500</td><td>0.533</td><td>0.600</td><td>0.600</td><td>0.640</td>" in part
     assert "<td>1 k</td><td>800</td><td>600</td><td>6 kB</td><td>4.8 kB</td><td>3.6 kB</td>" in part
     assert "<td>never</td>" in part
@@ -286,6 +285,6 @@ def test_the_page_of_seeds_has_each(tmp_path: Path) -> None:
     for seed in (0, 1):
         paced(tmp_path / "fedep" / f"seed-{seed}", "fedep", FEDEP, HALF, seed=seed)
         paced(tmp_path / "feds" / f"seed-{seed}", "feds", FEDS, LESS, seed=seed)
-    part = sections(load_runs([tmp_path]), Canvas(), "fedep")["What it takes to converge"]
+    part = sections(load_runs([tmp_path]), Canvas(), Shown("fedep"))["What it takes to converge"]
     assert "<summary>Each seed</summary>" in part
     assert '0.500 <span class="std">± 0.000</span>' in part

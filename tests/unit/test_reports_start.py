@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedkge.errors import DataError
-from fedkge.reports.compared import sweep, tables
+from fedkge.reports.compared import tables
 from fedkge.reports.compared.baseline import against_alone, alone
 from fedkge.reports.compared.details import budget_rows
 from fedkge.reports.compared.experiments import Group, experiments
@@ -18,6 +18,7 @@ from fedkge.reports.compared.reference import references
 from fedkge.reports.folders.load import load_run, load_runs
 from fedkge.reports.pages.findings import doubts, finding, terms
 from fedkge.reports.pages.html import render
+from fedkge.reports.pages.sweep_section import swept
 from run_folders import SITES, write_ranks, write_run
 
 FEDPROX = {
@@ -141,15 +142,15 @@ def test_two_starts_are_told_apart_and_are_no_sweep(tmp_path: Path) -> None:
     runs = load_runs([tmp_path])
     labels = [group.label for group in experiments(runs)]
     assert labels == ["single after fedprox", "single after fedep · b", "single after fedep · c"]
-    assert sweep.swept(runs) == []
+    assert swept(runs) == []
 
 
 def test_a_sweep_names_a_start_where_the_approach_does_not(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "single")
     going_on(tmp_path / "b", FEDPROX, options=["trainer.lr=0.5"])
-    assert sweep.swept(load_runs([tmp_path])) == ["trainer.lr", "method.name"]
+    assert swept(load_runs([tmp_path])) == ["trainer.lr", "method.name"]
     going_on(tmp_path / "c", {**FEDPROX, "run": "y/fedprox"}, options=["trainer.lr=0.5"])
-    assert set(sweep.swept(load_runs([tmp_path]))) == {"start", "trainer.lr", "method.name"}
+    assert set(swept(load_runs([tmp_path]))) == {"start", "trainer.lr", "method.name"}
 
 
 def test_a_reference_is_found_by_its_method_still(groups: dict[str, Group]) -> None:

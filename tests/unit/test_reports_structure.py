@@ -18,14 +18,14 @@ from fedkge.reports.drawing.curves import view_figure
 from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.drawing.tsne import placed, plane_figure, planes, site_figure
 from fedkge.reports.folders.load import load_run, load_runs
-from fedkge.reports.pages.sections import sections
-from fedkge.reports.pages.wire_sections import (
+from fedkge.reports.pages.holdings import (
     clustering_figure,
     degree_figure,
     holdings,
     structure,
     structure_rows,
 )
+from fedkge.reports.pages.sections import Shown, sections
 from run_folders import SITES, write_run, write_tables
 
 DEGREES = {"degrees": [[1, 6], [3, 3], [10, 1]], "coefficients": [5, 0, 3, 2]}
@@ -153,7 +153,7 @@ def test_the_plane_is_drawn_only_when_asked_for(run: Path) -> None:
     assert "Entities in a plane" not in sections(runs, page)
     before = len(page.figures)
     page = Canvas()
-    assert "Entities in a plane" in sections(runs, page, tsne=True)
+    assert "Entities in a plane" in sections(runs, page, Shown(tsne=True))
     assert len(page.figures) == before + 1 + 4
 
 

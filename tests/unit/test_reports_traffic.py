@@ -7,24 +7,34 @@ from pathlib import Path
 
 import pytest
 
-from fedkge.reports.compared import traffic as traffic_plots
 from fedkge.reports.compared.experiments import experiments
-from fedkge.reports.compared.traffic import (
-    Attendance,
-    attendance,
-    round_traffic_rows,
-    site_traffic_rows,
-    traffic_rows,
-)
 from fedkge.reports.drawing.curves import bytes_figures, own_bytes_figures
 from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.folders.load import load_run, load_runs
 from fedkge.reports.pages.findings import notices
 from fedkge.reports.pages.sections import sections
+from fedkge.reports.pages.traffic import (
+    Attendance,
+    attendance,
+    attendance_figure,
+    round_traffic_rows,
+    site_traffic_rows,
+    traffic_rows,
+)
 from run_folders import SITES, TRAFFIC, Away, write_run, write_seeds
 
 AWAY = Away(absent={"airline": [3, 4]}, late={"languages": [7, 8, 9]}, refused={"government": [12]})
-LINKS = [{"axis": "entity", "given": 120, "used": 117, "left_out": 3, "examples": ["Georgia ~ Georgia"]}]
+LINKS = [
+    {
+        "axis": "entity",
+        "given": 120,
+        "used": 117,
+        "left_out": 3,
+        "within_site": 0,
+        "unmatched": 0,
+        "examples": ["Georgia ~ Georgia"],
+    }
+]
 
 
 @pytest.fixture
@@ -65,7 +75,7 @@ def test_sites_that_were_away_late_or_refused_are_seen(partial: Path) -> None:
     rows = {row["site"]: row for row in site_traffic_rows(run)}
     assert (rows["languages"]["TOOK_PART"], rows["languages"]["LATE"]) == (52, 3)
     assert [rows["all sites"][kind.name] for kind in Attendance] == [4 * 55 - 6, 2, 3, 1]
-    figure = traffic_plots.attendance_figure(run)
+    figure = attendance_figure(run)
     assert figure is not None
     assert figure.data[0]["z"][SITES.index("languages")][6] == Attendance.LATE
     assert figure.data[0]["customdata"][SITES.index("government")][11] == (
@@ -153,7 +163,7 @@ def test_the_page_says_who_shares_what_and_what_became_of_links(partial: Path) -
 
 def test_full_attendance_is_said_in_words(tmp_path: Path) -> None:
     run = load_run(write_run(tmp_path / "run", "fede"))
-    assert traffic_plots.attendance_figure(run) is None
+    assert attendance_figure(run) is None
     assert "All sites took part in every round" in sections([run], Canvas())["Traffic"]
 
 

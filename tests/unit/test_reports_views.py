@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from commands import printed
 from fedkge.errors import DataError
-from fedkge.reports.compared.experiments import experiments
-from fedkge.reports.compared.tables import METRICS, changes, dial_rows, kept_at, view_rows
+from fedkge.reports.compared.experiments import METRICS, experiments
+from fedkge.reports.compared.tables import changes, dial_rows, kept_at, view_rows
 from fedkge.reports.drawing import curves
 from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.folders.load import load_run, load_runs

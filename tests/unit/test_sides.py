@@ -19,7 +19,7 @@ from fedkge.reports.drawing.curves import validation_figures
 from fedkge.reports.folders.load import events, load_run, load_runs
 from fedkge.reports.pages.findings import doubts, finding
 from fedkge.reports.pages.html import cards
-from fedkge.reports.pages.sections import protocol
+from fedkge.reports.pages.results import protocol
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.run import run
 from run_folders import write_run

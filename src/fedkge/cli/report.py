@@ -12,7 +12,7 @@ from fedkge.cli.arguments import Reference, ShowTest
 from fedkge.cli.output import check, command, print_json, show
 
 if TYPE_CHECKING:
-    from fedkge.reports.compared.details import Row
+    from fedkge.reports.compared.experiments import Row
     from fedkge.reports.folders.run import Run
 
 COLUMNS = 6  #: points of a sweep that fit side by side
@@ -47,14 +47,16 @@ def report(
         from fedkge.reports.compared.choosing import revealed
         from fedkge.reports.folders.load import load_runs
         from fedkge.reports.pages.html import write_report
+        from fedkge.reports.pages.sections import Shown
 
         check("--format", form, ("html", "csv", "latex", "markdown", "svg"))
         loaded = load_runs(runs)
+        shown = Shown(reference, tsne, show_test, not no_examples)
         if form != "html":
             from fedkge.reports.files.sheets import write_tables
 
             folder = out or Path(f"report-{form}")
-            made = write_tables(loaded, folder, form, reference, tsne, show_test, not no_examples)
+            made = write_tables(loaded, folder, form, shown)
             files = list(map(str, made))
             if as_json:
                 print_json({"files": files})
@@ -64,7 +66,7 @@ def report(
         page = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
         if page.is_dir():
             page /= "report.html"
-        write_report(loaded, page, reference, tsne, show_test, not no_examples)
+        write_report(loaded, page, shown)
         warn(revealed(loaded, show_test))
         if as_json:
             found = {"report": str(page), **_found(loaded, reference, show_test)}
@@ -80,8 +82,8 @@ def _found(every: Sequence[Run], reference: str | None, show_test: bool) -> dict
     from fedkge.reports.compared.baseline import against_alone, paired_rows
     from fedkge.reports.compared.choosing import revealed
     from fedkge.reports.compared.experiments import experiments
-    from fedkge.reports.compared.sweep import sweep_rows, swept
     from fedkge.reports.compared.tables import metric_rows, view_rows
+    from fedkge.reports.pages.sweep_section import sweep_rows, swept
 
     runs = revealed(every, show_test)
     found = {"metrics": metric_rows(runs), "sites": _sites(runs)}
@@ -108,9 +110,9 @@ def _show(every: Sequence[Run], reference: str | None, show_test: bool) -> None:
     from fedkge.reports.compared.baseline import against_alone
     from fedkge.reports.compared.choosing import hides, revealed
     from fedkge.reports.compared.experiments import experiments
-    from fedkge.reports.compared.sweep import sweep_rows, swept
     from fedkge.reports.compared.tables import metric_rows
     from fedkge.reports.folders.run import asked
+    from fedkge.reports.pages.sweep_section import sweep_rows, swept
 
     runs, keys = revealed(every, show_test), swept(every)
     groups, sites = experiments(runs), _sites(runs)

@@ -252,9 +252,10 @@ def write_page(
     """Write the report and say where; a machine without plotly still trains, and says that there is none."""
     from fedkge.errors import MissingPackage
     from fedkge.reports.pages.html import write_report
+    from fedkge.reports.pages.sections import Shown
 
     try:
-        write_report(runs, path, reference, show_test=show_test)
+        write_report(runs, path, Shown(reference, show_test=show_test))
     except MissingPackage as error:
         print(f"warning: {error}; `fedkge report` makes the page where it is installed", file=sys.stderr)
         return None

@@ -195,7 +195,7 @@ def sweep(
         from fedkge.cli.grid import by_grid
         from fedkge.cli.results import HIDDEN, point_rows, said_page, say_edges, write_best
         from fedkge.reports.compared.choosing import hides
-        from fedkge.reports.compared.sweep import sweep_rows
+        from fedkge.reports.pages.sweep_section import sweep_rows
 
         folder = out or Path("runs") / config.stem
         points = {

@@ -222,6 +222,7 @@ def open_run(path: str | Path, trust: Sequence[str | Path] = ()) -> Run | Pack:
 
 def _report(runs: Sequence[Run], path: Path) -> Path:
     from fedkge.reports.pages.html import write_report
+    from fedkge.reports.pages.sections import Shown
 
-    write_report([run._told for run in runs], path, show_test=True)
+    write_report([run._told for run in runs], path, Shown(show_test=True))
     return path

@@ -4,43 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from fedkge.reports.compared.details import Row
-from fedkge.reports.compared.experiments import Group, Spread
-from fedkge.reports.folders.before import Kind
-from fedkge.reports.folders.options import SEED, chosen, same
-from fedkge.reports.folders.run import Run
-
-if TYPE_CHECKING:
-    from fedkge.reports.compared.bootstrap import Values
+from fedkge.reports.compared.experiments import Group, Row, minus
+from fedkge.reports.folders.options import SEED, chosen, listed, same
+from fedkge.reports.folders.run import Kind, Run
 
 
 def alone(experiment: Group, others: Sequence[Group]) -> Group | None:
     """What to compare with: every site alone, same data and model, and of these the one most alike."""
-    if experiment.first.reference is Kind.ALONE:
-        return None
     own = experiment.first
+    if own.reference is Kind.ALONE:
+        return None
+    seeds, options = {run.seed for run in experiment.runs}, chosen(own)
+
+    def unlike(other: Group) -> tuple[int, bool]:
+        """In how many options they differ, their methods' own apart; whether in all seeds."""
+        its = chosen(other.first)
+        keys = [k for k in options.keys() | its.keys() if k != SEED and not k.startswith("method.")]
+        differ = sum(same(options.get(key)) != same(its.get(key)) for key in keys)
+        return differ, seeds.isdisjoint(run.seed for run in other.runs)
+
     fit = [
         other
         for other in others
-        if other.first.reference is Kind.ALONE
-        and other.ended
-        and (other.first.dataset, other.first.model) == (own.dataset, own.model)
+        if other.first.reference is Kind.ALONE and other.ended and other.first.problem == own.problem
     ]
-    seeds = {run.seed for run in experiment.runs}
-
-    def unlike(other: Group) -> tuple[int, bool]:
-        return _differences(own, other.first), seeds.isdisjoint(run.seed for run in other.runs)
-
     return min(fit, key=unlike, default=None)
-
-
-def _differences(one: Run, other: Run) -> int:
-    """In how many options two runs differ, their methods' own apart."""
-    a, b = chosen(one), chosen(other)
-    keys = [key for key in a.keys() | b.keys() if key != SEED and not key.startswith("method.")]
-    return sum(same(a.get(key)) != same(b.get(key)) for key in keys)
 
 
 class Versus(NamedTuple):
@@ -55,7 +45,8 @@ class Versus(NamedTuple):
 
     @property
     def losers(self) -> list[str]:
-        return [site for site, gain in self.sites.items() if gain < 0]
+        """Who loses most comes first."""
+        return sorted((site for site, gain in self.sites.items() if gain < 0), key=self.sites.__getitem__)
 
 
 def versus(experiment: Group, base: Group | None) -> Versus | None:
@@ -63,15 +54,13 @@ def versus(experiment: Group, base: Group | None) -> Versus | None:
     if base is None:
         return None
     split = experiment.first.headline()
-    whole = _gain(experiment.test(), base.test(split=split))
-    if whole is None:
-        return None
-    gains = {s: _gain(experiment.test(site=s), base.test(site=s, split=split)) for s in experiment.sites}
-    return Versus(whole, {site: gain for site, gain in gains.items() if gain is not None})
 
+    def gain(site: str | None) -> float | None:
+        return minus(experiment.test(site=site), base.test(site=site, split=split))
 
-def _gain(value: Spread | None, base: Spread | None) -> float | None:
-    return None if value is None or base is None else value.mean - base.mean
+    gains = {site: found for site in experiment.sites if (found := gain(site)) is not None}
+    whole = gain(None)
+    return None if whole is None else Versus(whole, gains)
 
 
 RANKS = "ranks.safetensors"  #: of a site in a run's folder: `head` and `tail`, by test triple
@@ -106,31 +95,18 @@ def differences(experiment: Group, base: Group | None) -> Differences:
     Left out are sites whose graphs differ, and runs that have kept no ranks. Of several seeds, every question
     counts with its mean over them.
     """
-    from fedkge.reports.compared.bootstrap import paired
+    from fedkge.reports.compared.bootstrap import mean_of, paired, reciprocal_ranks
 
     found = {}
     for site in experiment.sites if base else ():
         assert base is not None
-        if len({_digest(run, site) for run in (*experiment.ended, *base.ended)}) != 1:
-            continue
-        new, old = (_mean(group.ended, site, experiment.first.sides) for group in (experiment, base))
-        if new is not None and old is not None:
+        both = [[ranks_of(run, site) for run in group.ended] for group in (experiment, base)]
+        digests = {str(run.at(site).get("digest")) for run in (*experiment.ended, *base.ended)}
+        if len(digests) == 1 and all(paths and all(path.is_file() for path in paths) for paths in both):
+            sides = experiment.first.sides
+            new, old = (mean_of([reciprocal_ranks(path, sides) for path in paths]) for paths in both)
             found[site] = paired(new, old)
     return found
-
-
-def _digest(run: Run, site: str) -> str:
-    return str((run.summary or {}).get("sites", {}).get(site, {}).get("digest"))
-
-
-def _mean(runs: Sequence[Run], site: str, sides: str) -> Values | None:
-    """The reciprocal rank of each question, in the mean of these runs."""
-    from fedkge.reports.compared.bootstrap import mean_of, reciprocal_ranks
-
-    paths = [ranks_of(run, site) for run in runs]
-    if not paths or not all(path.is_file() for path in paths):
-        return None
-    return mean_of([reciprocal_ranks(path, sides) for path in paths])
 
 
 def ranks_of(run: Run, site: str) -> Path:
@@ -145,9 +121,9 @@ def unknown(groups: Sequence[Group]) -> str:
     bare = [run.name for run in runs.values() if not all(ranks_of(run, site).is_file() for site in run.sites)]
     if not bare:
         return ""
-    names = ", ".join(bare[:NAMED]) + ", …" * (len(bare) > NAMED)
     return (
-        f"Who is better or worse off beyond chance is not known: no ranks of test questions in {names}. "
+        "Who is better or worse off beyond chance is not known: no ranks of test questions in "
+        f"{listed(bare, NAMED)}. "
         "`fedkge evaluate RUN --keep-ranks` adds them."
     )
 

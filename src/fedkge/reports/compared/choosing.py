@@ -9,7 +9,7 @@ from typing import Any
 
 from fedkge.config import as_variants
 from fedkge.reports.compared.experiments import Group, experiments
-from fedkge.reports.folders.options import METHOD, NAME, START, chosen, same, valued
+from fedkge.reports.folders.options import METHOD, NAME, START, chosen, differing, same, valued
 from fedkge.reports.folders.run import Run
 
 #: Options that say what is asked and promised. Scores are compared only where these are the same, and only
@@ -72,11 +72,7 @@ def _conditions(group: Group) -> dict[str, Any]:
 def _names(groups: Sequence[Group]) -> list[str]:
     """Of each the conditions in which they differ, fit for a folder: `fedprox`, `fedprox-C3`."""
     tables = [_conditions(group) for group in groups]
-    keys = [
-        key
-        for key in dict.fromkeys([METHOD, *(key for table in tables for key in table)])
-        if len({same(table.get(key)) for table in tables}) > 1
-    ]
+    keys = sorted(differing(tables), key=lambda key: key != METHOD)
     names: list[str] = []
     for table in tables:
         words = [PurePath(valued(table[key])).name for key in keys if table.get(key) is not None]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 from statistics import fmean, stdev
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from fedkge.reports.folders.before import Kind
-from fedkge.reports.folders.options import METHOD, NAME, SEED, START, chosen, same, spoken, swept_keys, tails
-from fedkge.reports.folders.run import Run
+from fedkge.reports.folders.options import METHOD, NAME, SEED, START, chosen, same, spelled, swept_keys, tails
+from fedkge.reports.folders.run import Kind, Run
 
 
 class Spread(NamedTuple):
@@ -28,6 +27,29 @@ def spread(values: Iterable[float | None]) -> Spread | None:
     if not known:
         return None
     return Spread(fmean(known), stdev(known) if len(known) > 1 else None, len(known))
+
+
+Row: TypeAlias = dict[str, Any]  #: None is not known (yet); beside `x`, `x_std` is its deviation over seeds
+
+
+def told(found: Mapping[str, Spread | None], several: bool) -> Row:
+    """The cells of numbers: their means and, when there are several seeds, their deviations."""
+    row: Row = {}
+    for name, one in found.items():
+        row |= {name: None if one is None else one.mean}
+        row |= {f"{name}_std": None if one is None else one.std} if several else {}
+    return row
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Of what is known; a single number stays what it is."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if len(set(known)) > 1 else known[0] if known else None
+
+
+def minus(value: Spread | None, base: Spread | None) -> float | None:
+    """The difference of two means, where both are known."""
+    return None if value is None or base is None else value.mean - base.mean
 
 
 @dataclass(frozen=True)
@@ -74,6 +96,18 @@ class Group:
         """A number of each run that has ended, over seeds."""
         return spread(value(run) for run in self.ended)
 
+    def all_test(self, several: bool, site: str | None = None, view: str = "") -> Row:
+        """Every test metric over seeds, as cells."""
+        return told({metric: self.test(metric, site, view=view) for metric in METRICS}, several)
+
+
+METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@5", "hits@10")
+
+
+def repeated(groups: Iterable[Group]) -> bool:
+    """Whether an experiment has several seeds."""
+    return any(len(group.runs) > 1 for group in groups)
+
 
 COLOURS = 8  #: of the page, for everything but alone and pooled
 
@@ -90,15 +124,12 @@ def experiments(runs: Sequence[Run]) -> list[Group]:
         groups.setdefault((options, again), []).append(run)
     for group in groups.values():
         group.sort(key=lambda run: run.seed)
-    of = sorted(groups.values(), key=lambda group: _rank(group[0].reference))
+    order = {Kind.ALONE: 0, None: 1, Kind.POOLED: 2}
+    of = sorted(groups.values(), key=lambda group: order[group[0].reference])
     colours = _colours([group[0].reference for group in of])
     return [
         Group(label, group, *colour) for label, group, colour in zip(_labels(of), of, colours, strict=True)
     ]
-
-
-def _rank(reference: Kind | None) -> int:
-    return {None: 1, Kind.ALONE: 0, Kind.POOLED: 2}[reference]
 
 
 def _labels(groups: Sequence[Sequence[Run]]) -> list[str]:
@@ -108,11 +139,7 @@ def _labels(groups: Sequence[Sequence[Run]]) -> list[str]:
     """
     first = [group[0] for group in groups]
     keys = [key for key in swept_keys(first) if key not in (METHOD, START)]
-    told = []
-    for run in first:
-        options = chosen(run)
-        own = [spoken(key, options[key], keys) for key in keys if key in options]
-        told.append(" · ".join([run.approach, *own]))
+    told = [spelled(run.approach, chosen(run), keys) for run in first]
     names = [str(run.config.get(NAME) or one) for run, one in zip(first, told, strict=True)]
     short = tails(str(run.path) for run in first)
     for more in (told, [short[str(run.path)] for run in first]):

@@ -9,10 +9,9 @@ from itertools import pairwise
 from math import inf
 from typing import Any, NamedTuple
 
-from fedkge.reports.compared.details import BUDGET, Row
-from fedkge.reports.compared.experiments import Group, Spread, experiments
-from fedkge.reports.compared.tables import told
-from fedkge.reports.folders.options import SEED, chosen, flat, same, spoken
+from fedkge.reports.compared.details import BUDGET
+from fedkge.reports.compared.experiments import Group, Row, Spread, experiments, told
+from fedkge.reports.folders.options import SEED, chosen, differing, flat, same, spelled
 from fedkge.reports.folders.run import Run
 
 OFF, U_ONLY, FULLDP = "off", "u-only", "fulldp"
@@ -32,12 +31,11 @@ class Choice:
 
     @property
     def mode(self) -> str:
-        return str(self._options.get("mode", OFF))
+        return str(self.options.get("privacy.mode", OFF))
 
-    @property
-    def _options(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.experiment.first.config.get("privacy", {})
-        return found
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        return flat(self.experiment.first.config)
 
     @property
     def noisy(self) -> bool:
@@ -47,7 +45,7 @@ class Choice:
     def kind(self) -> str:
         """Mode and rules, in words."""
         if self.mode == FULLDP:
-            return f"{FULLDP} ({self._options.get('rules', 'strict')} rules)"
+            return f"{FULLDP} ({self.options.get('privacy.rules', 'strict')} rules)"
         return f"{LEVELS[self.mode]} ({self.mode})" if self.mode in LEVELS else self.mode
 
     @cached_property
@@ -68,6 +66,11 @@ class Choice:
         return _epsilon(self.worst) if self.worst else None
 
     @property
+    def order(self) -> float:
+        """ε for sorting: what is not known comes last."""
+        return inf if self.epsilon is None else self.epsilon
+
+    @property
     def delta(self) -> float | None:
         return max((float(cost["delta"]) for cost in self.costs), default=None)
 
@@ -77,21 +80,22 @@ class Choice:
         if self.mode in LEVELS:
             return "none" if self.mode == OFF else "formal"
         kinds = {str(cost["guarantee"]) for cost in self.costs}
-        return ("none" if "none" in kinds else ", ".join(sorted(kinds))) if kinds else None
+        return "none" if "none" in kinds else ", ".join(sorted(kinds)) or None
 
-    @property
-    def unit(self) -> str | None:
-        """What its ε protects; None: there is none."""
-        return ", ".join(dict.fromkeys(str(cost["unit"]) for cost in self.costs)) or None
-
-    @property
-    def accountant(self) -> str | None:
-        return ", ".join(dict.fromkeys(str(cost["accountant"]) for cost in self.costs)) or None
+    def told(self, what: str) -> str | None:
+        """What summaries say of all its costs, as `unit` or `accountant`; None: there are none."""
+        return ", ".join(dict.fromkeys(str(cost[what]) for cost in self.costs)) or None
 
     def test(self, metric: str) -> Spread:
         found = self.experiment.test(metric)
         assert found is not None, "only what has ended is on a frontier"
         return found
+
+    def minus(self, base: Choice, metric: str) -> Difference:
+        """Of a test metric, over all sites."""
+        one, other = self.test(metric), base.test(metric)
+        known = one.std is not None and other.std is not None
+        return Difference(one.mean - other.mean, (one.std or 0.0) + (other.std or 0.0) if known else None)
 
 
 class Difference(NamedTuple):
@@ -111,13 +115,6 @@ def _epsilon(cost: Mapping[str, Any]) -> float:
     return inf if cost["epsilon"] is None else float(cost["epsilon"])
 
 
-def difference(choice: Choice, base: Choice, metric: str) -> Difference:
-    """Of a test metric, over all sites."""
-    one, other = choice.test(metric), base.test(metric)
-    known = one.std is not None and other.std is not None
-    return Difference(one.mean - other.mean, (one.std or 0.0) + (other.std or 0.0) if known else None)
-
-
 @dataclass(frozen=True)
 class Frontier:
     """Choices between which only privacy options, seeds and what is spent on learning differ."""
@@ -127,9 +124,12 @@ class Frontier:
 
     @cached_property
     def lines(self) -> dict[str, list[Choice]]:
-        """Choices with noise by name, each from small to large ε; one name where options follow ε."""
+        """Choices with noise by name, each from small to large ε; one name where options follow ε.
+
+        Those with a guarantee come first, and those that protect all triples last: colours follow.
+        """
         known = [choice for choice in self.choices if choice.noisy]
-        known.sort(key=lambda choice: (_place(choice), inf if choice.epsilon is None else choice.epsilon))
+        known.sort(key=lambda choice: (choice.mode == FULLDP, choice.guarantee != "formal", choice.order))
         return _named(known)
 
     @cached_property
@@ -153,7 +153,7 @@ class Frontier:
         """Option -> its values: what choices had to learn with, and what else moves along a line."""
         found = _learning(self.choices)
         for line in self.lines.values():
-            for key, values in _differing(line).items():
+            for key, values in differing([choice.options for choice in line]).items():
                 if key.startswith(PRIVACY) and key not in PRICE:
                     found.setdefault(key, values)
         return found
@@ -195,12 +195,11 @@ def rows_of(frontier: Frontier) -> list[Row]:
     rows = []
     for name, choice in pairs:
         row: Row = {"frontier": frontier.label, "mode": name, "epsilon": choice.epsilon}
-        row |= {"delta": choice.delta, "unit": choice.unit}
-        row |= {"guarantee": choice.guarantee, "accountant": choice.accountant}
-        for metric in METRICS:
-            row |= told(metric, choice.test(metric), several)
+        row |= {"delta": choice.delta, "unit": choice.told("unit")}
+        row |= {"guarantee": choice.guarantee, "accountant": choice.told("accountant")}
+        row |= told({metric: choice.test(metric) for metric in METRICS}, several)
         base = frontier.without(choice)
-        row["gain"] = difference(choice, base, "hits@10").gain if base else None
+        row["gain"] = choice.minus(base, "hits@10").gain if base else None
         rows.append({**row, "seeds": len(choice.experiment.ended)})
     return rows
 
@@ -216,8 +215,7 @@ def _by_marks(choices: Sequence[Choice]) -> list[list[Choice]]:
     """Other marks are another frontier; who trains on all triples alike needs none to belong to any."""
 
     def marks(choice: Choice) -> str:
-        options = flat(choice.experiment.first.config)
-        return same({key: value for key, value in options.items() if key.startswith(MARKS)})
+        return same({key: value for key, value in choice.options.items() if key.startswith(MARKS)})
 
     def indifferent(choice: Choice) -> bool:
         return choice.mode in (OFF, FULLDP) and marks(choice) == same({})
@@ -232,19 +230,10 @@ def _by_marks(choices: Sequence[Choice]) -> list[list[Choice]]:
 def _labels(runs: Sequence[Run]) -> list[str]:
     """Method, model and data, and whatever else differs between frontiers; what privacy is about does not."""
     options = [chosen(run) for run in runs]
-    shown = ("method.name", "model.name", "data.name", "data.path")
-    keys = [
-        key
-        for key in dict.fromkeys(key for of in options for key in of)
-        if key not in LEARNING | {SEED, *shown}
-        and not key.startswith(PRIVACY)
-        and len({same(of.get(key)) for of in options}) > 1
-    ]
-    labels = []
-    for run, of in zip(runs, options, strict=True):
-        more = [spoken(key, of[key], keys) for key in keys if key in of]
-        labels.append(" · ".join([f"{run.approach}, {run.model} on {run.dataset}", *more]))
-    return labels
+    idle = LEARNING | {"method.name", "model.name", "data.name", "data.path"}
+    keys = [key for key in differing(options) if key not in idle and not key.startswith(PRIVACY)]
+    names = [f"{run.approach}, {run.model} on {run.dataset}" for run in runs]
+    return [spelled(name, of, keys) for name, of in zip(names, options, strict=True)]
 
 
 def _named(choices: Sequence[Choice]) -> dict[str, list[Choice]]:
@@ -253,37 +242,16 @@ def _named(choices: Sequence[Choice]) -> dict[str, list[Choice]]:
     for choice in choices:
         kinds.setdefault(choice.kind, []).append(choice)
     found: dict[str, list[Choice]] = {}
-    for kind, of in kinds.items():
-        keys = [key for key in _differing(of) if key not in PRICE] if _clash(of) else []
+    for kind, of in kinds.items():  # in the order of ε
+        clash = any(a.order == b.order or b.order < CLOSE * a.order for a, b in pairwise(of))
+        options = differing([choice.options for choice in of]) if clash else {}
+        keys = [key for key in options if key not in PRICE]
         for choice in of:
-            options = flat(choice.experiment.first.config)
-            more = [spoken(key, options[key], keys) for key in keys if key in options]
-            found.setdefault(" · ".join([kind, *more]), []).append(choice)
+            found.setdefault(spelled(kind, choice.options, keys), []).append(choice)
     return found
-
-
-def _place(choice: Choice) -> tuple[bool, bool]:
-    """Those with a guarantee first, and those that protect all triples last: colours follow."""
-    return choice.mode == FULLDP, choice.guarantee != "formal"
-
-
-def _clash(choices: Sequence[Choice]) -> bool:
-    """Whether two have the same ε; `choices` are in its order."""
-    known = [inf if choice.epsilon is None else choice.epsilon for choice in choices]
-    return any(low == high or high < CLOSE * low for low, high in pairwise(known))
 
 
 def _learning(choices: Sequence[Choice]) -> dict[str, list[Any]]:
     """The options in which choices had different means to learn with."""
-    return {key: values for key, values in _differing(choices).items() if key in LEARNING}
-
-
-def _differing(choices: Sequence[Choice]) -> dict[str, list[Any]]:
-    """Option -> the values that it has among choices, where these are several; unset is one of them."""
-    options = [flat(choice.experiment.first.config) for choice in choices]
-    found: dict[str, list[Any]] = {}
-    for key in dict.fromkeys(key for of in options for key in of if key != SEED):
-        values = {same(of.get(key)): of.get(key) for of in options}
-        if len(values) > 1:
-            found[key] = list(values.values())
-    return found
+    found = differing([choice.options for choice in choices])
+    return {key: values for key, values in found.items() if key in LEARNING}

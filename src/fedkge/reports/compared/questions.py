@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from fedkge.reports.compared.baseline import alone, ranks_of
 from fedkge.reports.compared.bootstrap import Values, read_ranks
-from fedkge.reports.compared.details import Row
-from fedkge.reports.compared.experiments import Group
+from fedkge.reports.compared.experiments import Group, Row
 from fedkge.reports.folders.run import Run
 
 EXAMPLES = 8  #: of each kind that are shown

@@ -10,9 +10,7 @@ from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
 from fedkge.errors import ConfigError, suggest
-from fedkge.reports.compared.details import Row
-from fedkge.reports.compared.experiments import Group, experiments, foremost, spread
-from fedkge.reports.compared.tables import mean
+from fedkge.reports.compared.experiments import Group, Row, experiments, foremost, mean, repeated, spread
 from fedkge.reports.drawing.curves import BY_BYTES, WEIGHTED, mean_curve, over_bytes, point, validation
 from fedkge.reports.drawing.figure import Figure, decades, titled
 from fedkge.reports.drawing.lines import Line, Point, Scale, line_figure
@@ -83,7 +81,13 @@ class Course(NamedTuple):
         """What a run reached and spent, by itself and in units of a reference; see `reference_rows`."""
         row: Row = {"valid_mrr": self.best}
         for level, own in self.spent(base.mrr if base else None).items():
-            row |= _cells(level, own, base.spent[level] if base else None)
+            other = base.spent[level] if base else None
+            for what in Cost._fields:
+                spent = getattr(own, what) if isinstance(own, Cost) else own
+                unit = getattr(other, what) if isinstance(other, Cost) else None
+                ratio = spent / unit if isinstance(own, Cost) and unit else None
+                row[f"{SPENT[what]}@{level}"] = spent
+                row[f"{RATIOS[what]}@{level}"] = NEVER if own == NEVER else ratio
         return row
 
 
@@ -100,16 +104,6 @@ def _so_far(curve: Curve) -> dict[int, float]:
     return dict(zip(numbers, accumulate((curve[number] for number in numbers), max), strict=True))
 
 
-def best(run: Run) -> float | None:
-    """The best validation MRR of a run that has ended."""
-    return Course.of(run).best
-
-
-def reached(run: Run, level: float | None) -> Reached:
-    """What the run had spent when its validation MRR first was at least `level`."""
-    return Course.of(run).reached(level)
-
-
 def reference_rows(runs: Sequence[Run], reference: str) -> list[Row]:
     """One row per experiment, means over its seeds: what it spent until it converged and to reach each level.
 
@@ -119,7 +113,7 @@ def reference_rows(runs: Sequence[Run], reference: str) -> list[Row]:
     where the run ended before; None where that is not known (yet), or the reference spent nothing.
     """
     groups = experiments(runs)
-    several = any(len(group.runs) > 1 for group in groups)
+    several = repeated(groups)
     rows = []
     for group, each in _by_experiment(groups, reference):
         row: Row = {"run": group.label, **({"seeds": len(group.runs)} if several else {})}
@@ -139,9 +133,15 @@ def references(groups: Sequence[Group], name: str) -> list[Group]:
 
     It is looked for among labels, then among folders, then among methods.
     """
+
+    def folders(group: Group) -> list[str]:
+        """Names of the runs' folders; of several seeds, of the folder that holds them."""
+        paths = [run.path.parent if run.path.name == f"seed-{run.seed}" else run.path for run in group.runs]
+        return [path.name for path in paths]
+
     kinds: tuple[Callable[[Group], Iterable[str]], ...] = (
         lambda group: [group.label],
-        _folders,
+        folders,
         lambda group: [group.approach],
         lambda group: [group.first.method],
     )
@@ -152,27 +152,16 @@ def references(groups: Sequence[Group], name: str) -> list[Group]:
         labels = ", ".join(group.label for group in groups)
         raise ConfigError(f"--reference: no run is {name!r}{suggest(name, known)} (there are: {labels})")
     for group in found:
-        alike = [other for other in found if _problem(other.first) == _problem(group.first)]
+        alike = [other for other in found if other.first.problem == group.first.problem]
         if len(alike) > 1:
             labels = " or ".join(repr(other.label) for other in alike)
             raise ConfigError(f"--reference: {name!r} means {len(alike)} experiments; name one, as {labels}")
     return found
 
 
-def _folders(group: Group) -> list[str]:
-    """Names of the runs' folders; of several seeds, of the folder that holds them."""
-    paths = [run.path.parent if run.path.name == f"seed-{run.seed}" else run.path for run in group.runs]
-    return [path.name for path in paths]
-
-
-def _problem(run: Run) -> tuple[str, str]:
-    """Runs with different ones cannot be compared."""
-    return run.dataset, run.model
-
-
 def beside(group: Group, bases: Sequence[Group]) -> Group | None:
     """The reference of an experiment among those of all."""
-    return next((base for base in bases if _problem(base.first) == _problem(group.first)), None)
+    return next((base for base in bases if base.first.problem == group.first.problem), None)
 
 
 def _by_experiment(groups: Sequence[Group], reference: str) -> list[tuple[Group, list[Row]]]:
@@ -181,23 +170,9 @@ def _by_experiment(groups: Sequence[Group], reference: str) -> list[tuple[Group,
     for group in groups:
         base = beside(group, bases)
         units = {run.seed: Course.of(run).unit() for run in base.runs} if base else {}
-        found.append((group, [_row(group.label, run, units.get(run.seed)) for run in group.runs]))
+        rows = [{"seed": run.seed, **Course.of(run).costs(units.get(run.seed))} for run in group.runs]
+        found.append((group, [{"run": group.label, **row} for row in rows]))
     return found
-
-
-def _row(label: str, run: Run, base: Unit | None) -> Row:
-    return {"run": label, "seed": run.seed, **Course.of(run).costs(base)}
-
-
-def _cells(level: str, own: Reached, other: Reached) -> Row:
-    row: Row = {}
-    for what in Cost._fields:
-        spent = getattr(own, what) if isinstance(own, Cost) else own
-        unit = getattr(other, what) if isinstance(other, Cost) else None
-        ratio = spent / unit if isinstance(own, Cost) and unit else None
-        row[f"{SPENT[what]}@{level}"] = spent
-        row[f"{RATIOS[what]}@{level}"] = NEVER if own == NEVER else ratio
-    return row
 
 
 def _told(key: str, values: Sequence[float | str | None], several: bool) -> Row:
@@ -229,7 +204,7 @@ def reference_figures(groups: Sequence[Group], reference: str) -> list[Figure]:
 
 def _figure(base: Group, groups: Sequence[Group]) -> list[Figure]:
     """None when nothing was sent, or the level to reach is not known yet."""
-    tops = [top for run in base.runs if (top := best(run)) is not None]
+    tops = [top for run in base.runs if (top := Course.of(run).best) is not None]
     talking = [group for group in groups if any(run.traffic.bytes for run in group.runs)]
     lines = {line.name: line for line in _near([_over_bytes(group) for group in talking])}
     sent = [of.x for line in lines.values() for of in line.points]
@@ -250,8 +225,8 @@ def _over_bytes(group: Group) -> Line:
     """With a star where a run converged; means over seeds have no such point."""
     curves = [mean_curve(*validation(run)) for run in group.runs]
     points = over_bytes(curves, [run.sent() for run in group.runs], group.known_until)
-    top = best(group.first)
-    found = reached(group.first, top)
+    course = Course.of(group.first)
+    top, found = course.best, course.reached(course.best)
     alone = len(group.runs) == 1
     star = Point(found.bytes, top) if alone and top is not None and isinstance(found, Cost) else None
     return Line(group.label, points, group.colour, group.dash, star)

@@ -4,45 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from statistics import fmean
-from typing import TypeAlias
+from typing import Any
 
 from fedkge.reports.compared.baseline import BETTER, WORSE, Differences, alone, versus
-from fedkge.reports.compared.details import Row, time_row
-from fedkge.reports.compared.experiments import Group, Spread, experiments
-from fedkge.reports.folders.run import Curve, Run
+from fedkge.reports.compared.details import time_row
+from fedkge.reports.compared.experiments import METRICS, Group, Row, experiments, mean, minus, repeated, told
+from fedkge.reports.folders.run import Curve, Curves, Run, by_site
 
-METRICS = ("mrr", "mr", "hits@1", "hits@3", "hits@5", "hits@10")
 ALL_SITES = "all sites"
+ALL = "all"
+LOCAL = "local"  #: the tables that a run is judged by, where there are others: they never leave their site
 
 
 def metric_rows(runs: Sequence[Run]) -> list[Row]:
     """One row per experiment: test metrics over all sites, and what they took."""
     groups = experiments(runs)
-    several = any(len(group.runs) > 1 for group in groups)
+    several = repeated(groups)
     rows = []
     for group in groups:
         row: Row = {"run": group.label, **({"seeds": len(group.runs)} if several else {})}
-        for metric in METRICS:
-            row |= told(metric, group.test(metric), several)
-        for name, split in other_sides(runs).items():
-            row |= told(name, group.test(split=split), several)
-        for view in views(runs):
-            row |= told(f"{view}_mrr", group.test(view=view), several)
-        spent = [time_row(run) for run in group.runs]
-        row |= {
-            "rounds": mean(run.last_round for run in group.runs),
-            "best_round": mean(max(run.kept.values(), default=None) for run in group.runs),
-            "up_bytes": mean(run.traffic.up_bytes for run in group.runs),
-            "down_bytes": mean(run.traffic.down_bytes for run in group.runs),
-            "bytes": mean(run.traffic.bytes for run in group.runs),
-            **{
-                name: mean(row[name] for row in spent)
-                for name in ("train_seconds", "seconds", "triples_per_s")
-            },
-        }
+        row |= group.all_test(several)
+        row |= told({name: group.test(split=split) for name, split in other_sides(runs).items()}, several)
+        row |= told({f"{view}_mrr": group.test(view=view) for view in views(runs)}, several)
+        took = took_row(group)
+        row |= {"rounds": took.pop("rounds"), "best_round": mean(map(kept_at, group.runs))} | took
         rows.append(row)
     return rows
+
+
+def took_row(group: Group) -> Row:
+    """What an experiment took, means over its seeds: rounds, bytes and seconds."""
+    spent = ("train_seconds", "seconds", "triples_per_s")
+    return {
+        "rounds": mean(run.last_round for run in group.runs),
+        **{way: mean(getattr(run.traffic, way) for run in group.runs) for way in WAYS},
+        **{name: mean(time_row(run)[name] for run in group.runs) for name in spent},
+    }
+
+
+WAYS = ("up_bytes", "down_bytes", "bytes")
 
 
 def site_rows(runs: Sequence[Run], metric: str = "mrr") -> list[Row]:
@@ -51,21 +51,17 @@ def site_rows(runs: Sequence[Run], metric: str = "mrr") -> list[Row]:
     `gains` are differences from every site alone, by label, where that is known.
     """
     groups = experiments(runs)
-    sites = list(dict.fromkeys(site for group in groups for site in group.sites))
-    bases = [alone(group, groups) for group in groups]
+    bases = {group.label: base for group in groups if (base := alone(group, groups)) and group.ended}
     rows = []
-    for site in [*sites, None]:
+    for site in [*dict.fromkeys(site for group in groups for site in group.sites), None]:
         counts = (run.metrics(run.headline(), site).get("count") for run in runs)
         queries = next((int(count) for count in counts if count is not None), None)
-        gains: dict[str, float | None] = {}
-        row: Row = {"site": ALL_SITES if site is None else site, "queries": queries, "gains": gains}
+        row: Row = {"site": ALL_SITES if site is None else site, "queries": queries, "gains": {}}
         for group in groups:
-            row |= told(group.label, group.test(metric, site), len(group.runs) > 1)
-        for group, base in zip(groups, bases, strict=True):
-            if base is not None and group.ended:
-                gains[group.label] = _minus(
-                    group.test(metric, site), base.test(metric, site, group.first.headline())
-                )
+            found = group.test(metric, site)
+            row |= told({group.label: found}, len(group.runs) > 1)
+            if base := bases.get(group.label):
+                row["gains"][group.label] = minus(found, base.test(metric, site, group.first.headline()))
         rows.append(row)
     return rows
 
@@ -80,12 +76,11 @@ def joining_rows(groups: Sequence[Group], beyond: Mapping[str, Differences] | No
     for group in groups:
         found = versus(group, alone(group, groups))
         if found is not None:
-            losses = sorted(found.losers, key=found.sites.__getitem__)
             row: Row = {"run": group.label, "gain": found.gain, "sites": len(found.sites)}
             row |= {"winners": len(found.winners), "losers": len(found.losers)}
             row["least"] = min(found.sites.values(), default=None)
             row["most"] = max(found.sites.values(), default=None)
-            row["lost"] = {site: found.sites[site] for site in losses}
+            row["lost"] = {site: found.sites[site] for site in found.losers}
             known = (beyond or {}).get(group.label)
             for name, verdict in (("better_off", BETTER), ("worse_off", WORSE)):
                 row[name] = [site for site, one in known.items() if one.verdict == verdict] if known else None
@@ -96,18 +91,12 @@ def joining_rows(groups: Sequence[Group], beyond: Mapping[str, Differences] | No
 def own_rows(run: Run) -> list[Row]:
     """One row per site and one for all: every test metric of a single run."""
     rows = []
+    beside = other_sides([run]) | {f"{view}_mrr": run.headline(view) for view in views([run])}
     for site in [*run.sites, None]:
         test = run.metrics(run.headline(), site)
-        row = {
-            "site": ALL_SITES if site is None else site,
-            **{metric: test.get(metric) for metric in METRICS},
-        }
-        kept = max(run.kept.values(), default=None) if site is None else run.kept.get(site)
-        beside = {f"{view}_mrr": run.headline(view) for view in views([run])}
-        row |= {
-            name: run.metrics(split, site).get("mrr") for name, split in (other_sides([run]) | beside).items()
-        }
-        rows.append({**row, "best_round": kept})
+        row: Row = {"site": ALL_SITES if site is None else site} | {name: test.get(name) for name in METRICS}
+        row |= {name: run.metrics(split, site).get("mrr") for name, split in beside.items()}
+        rows.append({**row, "best_round": kept_at(run) if site is None else run.kept.get(site)})
     return rows
 
 
@@ -118,60 +107,33 @@ def views(runs: Iterable[Run]) -> list[str]:
     return [view for view in found if not f"_{view}".endswith(("_head", "_tail"))]
 
 
-def other_sides(runs: Iterable[Run]) -> dict[str, str]:
-    """What stands beside the MRR that runs are judged by, and whose questions it is over: column -> split."""
-    judged = {run.sides for run in runs}
-    return ({"both_mrr": "test"} if judged - {"both"} else {}) | (
-        {"tail_mrr": "test_tail"} if judged - {"tail"} else {}
-    )
-
-
-def told(name: str, found: Spread | None, several: bool) -> Row:
-    """A number's cells: its mean and, when there are several seeds, its deviation."""
-    row: Row = {name: None if found is None else found.mean}
-    return row | ({f"{name}_std": None if found is None else found.std} if several else {})
-
-
-def mean(values: Iterable[float | None]) -> float | None:
-    """Of what is known; a single number stays what it is."""
-    known = [value for value in values if value is not None]
-    return fmean(known) if len(set(known)) > 1 else known[0] if known else None
-
-
-def _minus(value: Spread | None, base: Spread | None) -> float | None:
-    return None if value is None or base is None else value.mean - base.mean
-
-
-LOCAL = "local"  #: the tables that a run is judged by, where there are others: they never leave their site
-
-
-def view_rows(runs: Sequence[Run]) -> list[Row]:
-    """One row per table of each experiment that measures several: test metrics over all sites, kept round."""
-    groups = experiments(runs)
-    several = any(len(group.runs) > 1 for group in groups)
-    rows = []
-    for group in groups:
-        names = views(group.runs)
-        for view in ["", *names] if names else []:
-            row: Row = {"run": group.label, "table": view or LOCAL}
-            for metric in METRICS:
-                row |= told(metric, group.test(metric, view=view), several)
-            rows.append({**row, "best_round": mean(kept_at(run, view) for run in group.runs)})
-    return rows
-
-
-def kept_at(run: Run, view: str) -> int | None:
-    """The round whose tables a view is of; the latest over sites. The empty one are the local tables."""
-    return max(run.kept_rounds(view), default=None)
-
-
 def has_views(runs: Iterable[Run]) -> bool:
     """Whether any run measures or validates more than the tables that it is judged by."""
     runs = list(runs)
     return bool(views(runs)) or any(of.views for run in runs for of in run.validations.values())
 
 
-ALL = "all"
+def other_sides(runs: Iterable[Run]) -> dict[str, str]:
+    """What stands beside the MRR that runs are judged by, and whose questions it is over: column -> split."""
+    judged = {run.sides for run in runs}
+    both = {"both_mrr": "test"} if judged - {"both"} else {}
+    return both | ({"tail_mrr": "test_tail"} if judged - {"tail"} else {})
+
+
+def kept_at(run: Run, view: str = "") -> int | None:
+    """The round whose tables a view is of; the latest over sites. The empty one are the local tables."""
+    return max(run.kept_rounds(view), default=None)
+
+
+def view_rows(runs: Sequence[Run]) -> list[Row]:
+    """One row per table of each experiment that measures several: test metrics over all sites, kept round."""
+    groups, rows = experiments(runs), []
+    for group in groups:
+        names = views(group.runs)
+        for view in ["", *names] if names else []:
+            row = {"run": group.label, "table": view or LOCAL} | group.all_test(repeated(groups), view=view)
+            rows.append({**row, "best_round": mean(kept_at(run, view) for run in group.runs)})
+    return rows
 
 
 def seed_rows(runs: Sequence[Run]) -> list[Row]:
@@ -185,34 +147,25 @@ def seed_rows(runs: Sequence[Run]) -> list[Row]:
         for site in [*group.sites, None]:
             row: Row = {"run": group.label} if len(groups) > 1 else {}
             row |= {"site": ALL if site is None else site, "seeds": len(group.ended)}
-            for metric in METRICS:
-                row |= told(metric, group.test(metric, site), True)
-            for view in views(group.runs):
-                row |= told(f"{view}_mrr", group.test(site=site, view=view), True)
-            rows.append(row)
+            row |= group.all_test(True, site)
+            beside = {f"{view}_mrr": group.test(site=site, view=view) for view in views(group.runs)}
+            rows.append(row | told(beside, True))
     return rows
 
 
 def each_seed_rows(groups: Sequence[Group]) -> list[Row]:
     """One row per run of the experiments that have several: what the means are made of."""
     return [
-        {
-            "run": group.label,
-            "seed": run.seed,
-            **{metric: run.metrics(run.headline()).get(metric) for metric in METRICS},
-            "rounds": run.last_round,
-            "best_round": max(run.kept.values(), default=None),
-        }
+        {"run": group.label, "seed": run.seed}
+        | {metric: run.metrics(run.headline()).get(metric) for metric in METRICS}
+        | {"rounds": run.last_round, "best_round": kept_at(run)}
         for group in groups
         if len(group.runs) > 1
         for run in group.runs
     ]
 
 
-Dial: TypeAlias = Mapping[str, Mapping[int, float]]  # site -> validated round -> told from then on
-
-
-def dial_rows(groups: Sequence[Group]) -> list[dict[str, str | int]]:
+def dial_rows(groups: Sequence[Group]) -> list[dict[str, Any]]:
     """A row per run whose method has such numbers: what became of each."""
     return [
         {"run": group.label, "seed": run.seed, **{name: _at_sites(dial) for name, dial in dials(run).items()}}
@@ -222,31 +175,28 @@ def dial_rows(groups: Sequence[Group]) -> list[dict[str, str | int]]:
     ]
 
 
-def dials(run: Run) -> Mapping[str, Dial]:
-    """By name, what each site was told after each validation."""
-    found: dict[str, dict[str, dict[int, float]]] = {}
-    for number in sorted(run.validations):
-        for name, told in run.validations[number].dials.items():
-            for site, value in told.items():
-                found.setdefault(name, {}).setdefault(site, {})[number] = value
-    return found
+def dials(run: Run) -> Mapping[str, Curves]:
+    """By name, what each site was told after each validation, from then on."""
+    names = dict.fromkeys(name for n in sorted(run.validations) for name in run.validations[n].dials)
+    rounds = {name: {n: one.dials.get(name, {}) for n, one in run.validations.items()} for name in names}
+    return {name: by_site(of) for name, of in rounds.items()}
 
 
-def _at_sites(dial: Dial) -> str:
+def _at_sites(dial: Curves) -> str:
     """Of all sites at once, or where theirs differ, of each."""
     alike: dict[str, list[str]] = {}
-    for site, told in dial.items():
-        alike.setdefault(changes(told), []).append(site)
+    for site, course in dial.items():
+        alike.setdefault(changes(course), []).append(site)
     if len(alike) == 1:
         return next(iter(alike))
     return "; ".join(f"{what} ({', '.join(sites)})" for what, sites in alike.items())
 
 
-def changes(told: Curve) -> str:
+def changes(course: Curve) -> str:
     """`round 4` where a number left zero there, once; `never`; or everything that it became."""
-    rounds = sorted(told)
-    steps = [(n, told[n]) for before, n in pairwise(rounds) if told[n] != told[before]]
-    first = told[rounds[0]]
+    rounds = sorted(course)
+    steps = [(n, course[n]) for before, n in pairwise(rounds) if course[n] != course[before]]
+    first = course[rounds[0]]
     if not steps:
         return "never" if first == 0 else f"{first:g} from round {rounds[0]} on, the first validated"
     if first == 0 and [value for _, value in steps] == [1]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf, nan
 from statistics import fmean
@@ -53,11 +53,6 @@ def together(curves: Sequence[Curve]) -> dict[int, list[float]]:
     return found
 
 
-def points(curve: Curve) -> list[Point]:
-    """One run's curve."""
-    return [Point(number, curve[number]) for number in sorted(curve)]
-
-
 def over_seeds(curves: Sequence[Curve], until: float = inf) -> list[Point]:
     """Mean and deviation of several runs' curves; a run that has stopped counts with its last value."""
     values = together([curve for curve in curves if curve])
@@ -94,16 +89,14 @@ DIRECTIONS = {"bytes": "in both directions", "up_bytes": "up, to the hub", "down
 
 def own_bytes_figures(run: Run) -> list[Figure]:
     """One run's validation MRR and training loss over bytes: in both directions, and each by itself."""
-    looks = {"bytes": ("ink", 0), "up_bytes": ("up", 1), "down_bytes": ("down", 2)}
+    looks = zip(DIRECTIONS.items(), ("ink", "up", "down"), range(3), strict=True)
+    ways = [(way, words, (series, dash)) for (way, words), series, dash in looks]
     figures = []
     for title, unit, mean, curve in (
         ("Validation MRR over bytes sent", "filtered MRR", WEIGHTED, mean_curve(*validation(run))),
         ("Training loss over bytes sent", "loss", "mean over sites", mean_curve(*losses(run))),
     ):
-        lines = [
-            Line(words, over_bytes([curve], [run.sent(kind)]), *looks[kind])
-            for kind, words in DIRECTIONS.items()
-        ]
+        lines = [Line(words, over_bytes([curve], [run.sent(way)]), *look) for way, words, look in ways]
         scale = Scale(bytes_axis("sent so far"), titled(unit), BY_BYTES)
         label = f"{title}, {mean}: a line for both directions and one for each."
         figures.append(replace(line_figure(title, label, lines, scale), ends=()))  # they end far apart
@@ -117,22 +110,19 @@ def bytes_figures(groups: Sequence[Group]) -> list[Figure]:
         most = max(max(run.sent(kind).values(), default=0) for group in groups for run in group.runs)
         if not most:
             return []
-        lines = [_line(group, kind, most) for group in groups]
+        lines = []
+        for group in groups:
+            means = [mean_curve(*validation(run)) for run in group.runs]
+            tops = [max(curve.values()) for curve in means if curve]
+            found = [point(x, tops) for x in (0, most)] if tops else []
+            if talks := any(run.traffic.bytes for run in group.runs):
+                found = over_bytes(means, [run.sent(kind) for run in group.runs], group.known_until)
+            lines.append(Line(group.label, found, group.colour, group.dash if talks else 1))
         scale = Scale(bytes_axis(f"sent so far, {words}"), titled("filtered MRR"), BY_BYTES)
         title = f"Validation MRR over bytes sent {words}"
         label = f"{title}, one line per experiment; {WEIGHTED}."
         figures.append((line_figure if kind == "bytes" else small_figure)(title, label, lines, scale))
     return figures
-
-
-def _line(group: Group, kind: str, most: float) -> Line:
-    means = [mean_curve(*validation(run)) for run in group.runs]
-    if any(run.traffic.bytes for run in group.runs):
-        sent = [run.sent(kind) for run in group.runs]
-        return Line(group.label, over_bytes(means, sent, group.known_until), group.colour, group.dash)
-    best = [max(curve.values()) for curve in means if curve]
-    level = [point(x, best) for x in (0, most)] if best else []
-    return Line(group.label, level, group.colour, 1)
 
 
 LINES = 8  #: sites that get a line of their own in one plot; more are drawn as a mean with a band
@@ -159,23 +149,30 @@ def view_figure(groups: Sequence[Group]) -> Figure | None:
     for group in groups:
         names = dict.fromkeys(v for run in group.runs for one in run.validations.values() for v in one.views)
         for i, view in enumerate(["", *names] if names else []):
-            found = [_view(run, view) for run in group.runs]
-            kept = group.first.kept_rounds(view) if len(found) == 1 else ()
-            star = _star(found[0], *kept) if len(kept) == 1 else None
-            label = f"{group.label}, {view or LOCAL}"
-            curve = over_seeds(found, group.known_until)
-            lines.append(Line(label, curve, group.colour, group.dash + i, star))
+            own = [
+                {n: of.views.get(view) if view else of.mrr for n, of in run.validations.items()}
+                for run in group.runs
+            ]
+            found = [{n: mrr for n, mrr in curve.items() if mrr is not None} for curve in own]
+            line = _line(group, found, group.first.kept_rounds(view))
+            lines.append(replace(line, name=f"{group.label}, {view or LOCAL}", dash=group.dash + i))
     title = f"{_validated(groups)} by table, {WEIGHTED}"
     return line_figure(title, f"{title}, over rounds.", lines, MRR) if lines else None
 
 
-def _view(run: Run, view: str) -> dict[int, float]:
-    found = {n: of.views.get(view) if view else of.mrr for n, of in run.validations.items()}
-    return {n: mrr for n, mrr in found.items() if mrr is not None}
-
-
 def _validated(groups: Sequence[Group]) -> str:
     return f"Validation MRR{side_note(run for group in groups for run in group.runs)}"
+
+
+def _line(group: Group, curves: Sequence[Curve], kept: Iterable[int]) -> Line:
+    """An experiment over rounds; a star where it has one run that kept one round."""
+    rounds = set(kept)
+    star = _star(curves[0], *rounds) if len(curves) == len(rounds) == 1 else None
+    return Line(group.label, over_seeds(curves, group.known_until), group.colour, group.dash, star)
+
+
+def _star(curve: Curve, kept: int | None) -> Point | None:
+    return Point(kept, curve[kept]) if kept is not None and kept in curve else None
 
 
 def _over_rounds(
@@ -186,58 +183,36 @@ def _over_rounds(
     mean: str,
     scale: Scale,
 ) -> list[Figure]:
-    if not any(curves(run)[0] for group in groups for run in group.runs):
-        return []
-    if len(groups) == len(groups[0].runs) == 1:
-        return [_of_run(title, mean, *curves(groups[0].first), kept(groups[0].first), scale)]
-    lines = []
-    for group in groups:
-        means = [mean_curve(*curves(run)) for run in group.runs]
-        rounds = {number for run in group.runs for number in kept(run).values()}
-        star = _star(means[0], rounds.pop()) if len(rounds) == len(means) == 1 else None
-        lines.append(Line(group.label, over_seeds(means, group.known_until), group.colour, group.dash, star))
-    label = f"{title} of each experiment over rounds, {mean}."
-    whole = line_figure(f"{title}, {mean}", label, lines, scale)
+    """One run by site; several as means, then site by site."""
     sites = list(dict.fromkeys(s for group in groups for run in group.runs for s in curves(run)[0]))
-    if len(groups) == 1 or not 1 < len(sites) <= FACETS:
-        return [whole]
-
-    def at(site: str) -> Figure:
-        own = []
-        for group in groups:
-            found = [curves(run)[0].get(site, {}) for run in group.runs]
-            star = _star(found[0], kept(group.first).get(site)) if len(found) == 1 else None
-            own.append(
-                Line(group.label, over_seeds(found, group.known_until), group.colour, group.dash, star)
-            )
-        return small_figure(site, f"{title} at {site} over rounds, one line per experiment.", own, scale)
-
-    return [whole, *map(at, sites)]
-
-
-def _of_run(
-    title: str,
-    mean: str,
-    sites: Curves,
-    weights: Mapping[str, float],
-    kept: Mapping[str, int],
-    scale: Scale,
-) -> Figure:
-    """A line per site; of many sites their mean, and from the lowest to the highest."""
-    if len(sites) > LINES:
+    if not sites:
+        return []
+    first, label = groups[0].first, f"{title} of each site over rounds."
+    if len(groups) == len(groups[0].runs) == 1 and len(sites) > LINES:
         label = f"{title} over rounds: {mean}, and from the lowest to the highest site."
-        return line_figure(
-            f"{title}, {mean}; shaded: lowest to highest",
-            label,
-            [Line("mean", reach(sites, weights), "s0")],
-            scale,
-        )
+        lines = [Line("mean", reach(*curves(first)), "s0")]
+        return [line_figure(f"{title}, {mean}; shaded: lowest to highest", label, lines, scale)]
+    if len(groups) == len(groups[0].runs) == 1:
+        own = enumerate(curves(first)[0].items())
+        stars = {site: _star(curve, kept(first).get(site)) for site, curve in curves(first)[0].items()}
+        lines = [Line(site, over_seeds([of]), *coloured(i), star=stars[site]) for i, (site, of) in own]
+        return [line_figure(title, label, lines, scale)]
     lines = [
-        Line(site, points(curve), *coloured(i), star=_star(curve, kept.get(site)))
-        for i, (site, curve) in enumerate(sites.items())
+        _line(
+            group,
+            [mean_curve(*curves(run)) for run in group.runs],
+            (number for run in group.runs for number in kept(run).values()),
+        )
+        for group in groups
     ]
-    return line_figure(title, f"{title} of each site over rounds.", lines, scale)
-
-
-def _star(curve: Curve, kept: int | None) -> Point | None:
-    return Point(kept, curve[kept]) if kept is not None and kept in curve else None
+    label = f"{title} of each experiment over rounds, {mean}."
+    figures = [line_figure(f"{title}, {mean}", label, lines, scale)]
+    for site in sites if len(groups) > 1 and 1 < len(sites) <= FACETS else ():
+        found = [
+            (group, [curves(run)[0].get(site, {}) for run in group.runs], kept(group.first).get(site))
+            for group in groups
+        ]
+        lines = [_line(group, of, () if round is None else (round,)) for group, of, round in found]
+        label = f"{title} at {site} over rounds, one line per experiment."
+        figures.append(small_figure(site, label, lines, scale))
+    return figures

@@ -10,6 +10,9 @@ from math import ceil, floor, isfinite, log10
 from typing import Any, NamedTuple, TypeAlias
 
 Trace: TypeAlias = dict[str, Any]  #: `meta.series` names the page's variable with its colour
+NUMBERS = 16  #: sites that leave room for words in the cells of a heat map
+Values: TypeAlias = Sequence[Sequence[float | None]]
+Cells: TypeAlias = Sequence[Sequence[str]]  #: what is written on values
 
 
 class End(NamedTuple):
@@ -88,13 +91,23 @@ def beside(form: str) -> Trace:
     return {"texttemplate": form, "textposition": "outside", "cliponaxis": False}
 
 
-def heat(
-    x: Sequence[int], z: Sequence[Sequence[float | None]], cells: Sequence[Sequence[str]] | None
-) -> Trace:
+def heat(x: Sequence[int], z: Values, cells: Cells, room: bool) -> Trace:
     """A cell for every row and column, with words in them where there is room."""
     trace: Trace = {"type": "heatmap", "x": x, "y": list(range(len(z))), "z": z, "xgap": 2, "ygap": 2}
     trace |= {"hoverongaps": False, "meta": {"series": "heat"}}
-    return trace | ({"text": cells, "texttemplate": "%{text}"} if cells else {})
+    return trace | {"text": cells} | ({"texttemplate": "%{text}"} if room else {})
+
+
+def sites_by_sites(
+    title: str, label: str, sites: Sequence[str], values: Values, cells: Cells, hover: str, **more: Any
+) -> Figure:
+    """A cell for every two sites; `hover` knows the row's and the column's as `customdata`."""
+    names = list(map(text, sites))
+    trace = heat(list(range(len(names))), values, cells, len(names) <= NUMBERS) | more
+    trace["customdata"] = [[[row, column] for column in names] for row in names]
+    trace["hovertemplate"] = f"{hover}<extra></extra>"
+    axes = {"xaxis": named_axis(sites), "yaxis": named_axis(sites, down=True)}
+    return Figure(title, label, [trace], axes, max(320, 90 + 34 * len(names)))
 
 
 def colorbar(title: str, **more: Any) -> dict[str, Any]:
@@ -112,11 +125,6 @@ def named_axis(names: Sequence[str], down: bool = False) -> dict[str, Any]:
     short = fitted(map(text, names), 24)
     ticks = {"tickvals": list(range(len(names))), "ticktext": [short[text(name)] for name in names]}
     return {**ticks, "showgrid": False, "zeroline": False} | ({"autorange": "reversed"} if down else {})
-
-
-def square(names: Sequence[str]) -> dict[str, Any]:
-    """The axes of a heat map of sites by sites."""
-    return {"xaxis": named_axis(names), "yaxis": named_axis(names, down=True)}
 
 
 def bytes_axis(title: str) -> dict[str, Any]:

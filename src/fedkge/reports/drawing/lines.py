@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, NamedTuple
 
-from fedkge.reports.compared.experiments import COLOURS
-from fedkge.reports.drawing.figure import End, Figure, Trace, finite, mark, text
+from fedkge.reports.compared.experiments import COLOURS, Spread
+from fedkge.reports.drawing.figure import End, Figure, Trace, finite, mark, text, whiskers
 
 HEIGHT = 360  #: pixels of a plot of lines
 AREA = 270  #: of these about so many between its axes
@@ -97,6 +97,22 @@ def band(series: str, points: Sequence[Point], **more: Any) -> list[Trace]:
     low = mark("scatter", "", series, y=[finite(point.low) for point in points], **more)
     high = mark("scatter", "", series, y=[finite(point.high) for point in points], fill="tonexty", **more)
     return [low, high]
+
+
+def level(name: str, series: str, dash: int, found: Spread, ends: Sequence[float]) -> list[Trace]:
+    """A horizontal line, over a band of one deviation where there are several seeds."""
+    mean, std, _ = found
+    around = [] if std is None else [Point(x, mean, mean - std, mean + std) for x in ends]
+    line = mark("scatter", name, series, dash, "%{fullData.name}: %{y:.4f}", mode="lines")
+    return [*(band(series, around) if around else ()), line | {"x": list(ends), "y": [mean] * len(ends)}]
+
+
+def dotted(
+    name: str, series: str, dash: int, hover: str, found: Sequence[tuple[float, Spread | None]], **look: Any
+) -> Trace:
+    """A point for each x, with whiskers of one deviation where there are several seeds."""
+    look |= {"x": [x for x, _ in found], "y": [finite(of.mean) if of else None for _, of in found]}
+    return mark("scatter", name, series, dash, hover, **look, **whiskers([of and of.std for _, of in found]))
 
 
 def _range(lines: Sequence[Line]) -> tuple[float, float]:

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from fedkge.reports.compared.baseline import Differences, alone, versus
-from fedkge.reports.compared.details import Row, size_rows
-from fedkge.reports.compared.experiments import Group
+from fedkge.reports.compared.experiments import Group, Row
 from fedkge.reports.drawing.figure import (
     Figure,
     Trace,
     beside,
     bytes_axis,
-    colorbar,
     finite,
-    heat,
     mark,
     named_axis,
-    square,
     text,
     titled,
     whiskers,
 )
-from fedkge.reports.folders.run import Run, side_note
+from fedkge.reports.folders.run import side_note
 
 BARS = 40  #: sites that get bars; more are drawn as a distribution
 NUMBERS = 16  #: bars that have room for their numbers
@@ -33,71 +28,62 @@ CELLS = 60  #: sites on each side of the overlap
 def site_figure(groups: Sequence[Group]) -> Figure | None:
     """Test MRR of each site, experiments side by side; a distribution when sites are too many for bars."""
     ended = [group for group in groups if group.ended]
-    sites = list(dict.fromkeys(site for group in ended for site in group.sites))
     if not ended:
         return None
-    traces: list[Trace] = []
+    sites = list(dict.fromkeys(site for group in ended for site in group.sites))
+    bars = []
     for group in ended:
         found = [group.test(site=site) for site in sites]
-        shown = whiskers([of.std if of else None for of in found])
-        shown = shown or (beside("%{y:.3f}") if len(sites) * len(ended) <= NUMBERS else {})
-        traces.append(_bars(group, sites, [finite(of.mean) if of else None for of in found], shown))
+        ends = whiskers([of and of.std for of in found])
+        bars.append((group, [of and finite(of.mean) for of in found], ends))
     yaxis = titled("test MRR, filtered", rangemode="tozero")
     label = "Test MRR of each site, one bar per experiment; the table below has the numbers."
-    judged = side_note(run for group in ended for run in group.runs)
-    layout = _bar_layout(len(ended), sites, yaxis)
-    return Figure(f"Test MRR by site{judged}", label, traces, layout, 400, tools=True)
+    title = f"Test MRR by site{side_note(run for group in ended for run in group.runs)}"
+    return _by_site(title, label, sites, bars, yaxis, "", 400)
 
 
 def gain_figure(groups: Sequence[Group], beyond: Mapping[str, Differences] | None = None) -> Figure | None:
     """How much better or worse each site is than alone: what joining brings it, and how sure that is."""
     found = [(group, versus(group, alone(group, groups))) for group in groups]
-    compared = [(group, gains) for group, gains in found if gains is not None]
-    sites = list(dict.fromkeys(site for _, gains in compared for site in gains.sites))
+    gains = [(group, of.sites) for group, of in found if of is not None]
+    sites = list(dict.fromkeys(site for _, of in gains for site in of))
     if not sites:
         return None
-    traces = []
-    for group, gains in compared:
+    bars = []
+    for group, of in gains:
         known = [(beyond or {}).get(group.label, {}).get(site) for site in sites]
-        up = [one.high - one.mean if one else None for one in known]
-        shown = whiskers(up, [one.mean - one.low if one else None for one in known])
-        shown = shown or (beside("%{y:+.3f}") if len(sites) * len(compared) <= NUMBERS else {})
-        traces.append(_bars(group, sites, [gains.sites.get(site) for site in sites], shown, "+.4f"))
+        down = [one and one.mean - one.low for one in known]
+        ends = whiskers([one and one.high - one.mean for one in known], down)
+        bars.append((group, [of.get(site) for site in sites], ends))
     yaxis = titled("test MRR minus alone", zeroline=True, zerolinewidth=2)
     label = "Test MRR of each site minus its test MRR alone: above zero it gains by joining, below it loses."
-    layout = _bar_layout(len(compared), sites, yaxis)
-    return Figure("What joining brings each site", label, traces, layout, 340, tools=True)
+    return _by_site("What joining brings each site", label, sites, bars, yaxis, "+", 340)
 
 
-def _bars(
-    group: Group, sites: Sequence[str], values: Sequence[float | None], shown: Trace, form: str = ".4f"
-) -> Trace:
-    """A bar per site, with what is shown at it, or points beside a box when sites are too many."""
-    data: Trace = {"y": values, "customdata": [text(site) for site in sites]}
-    name, series, dash = group.label, group.colour, group.dash
-    if len(sites) > BARS:
-        data |= {"boxpoints": "all", "jitter": 0.4, "pointpos": 0, "showlegend": False}
-        return mark("box", name, series, dash, f"%{{customdata}}: %{{y:{form}}}", **data)
-    data |= {"x": list(range(len(sites))), **shown}
-    return mark("bar", name, series, dash, f"%{{customdata}}<br>%{{fullData.name}}: %{{y:{form}}}", **data)
-
-
-def _bar_layout(groups: int, sites: Sequence[str], yaxis: dict[str, Any]) -> dict[str, Any]:
-    layout: dict[str, Any] = {"showlegend": groups > 1, "yaxis": yaxis}
-    if len(sites) <= BARS:
+def _by_site(
+    title: str,
+    label: str,
+    sites: Sequence[str],
+    bars: Sequence[tuple[Group, Sequence[float | None], Trace]],
+    yaxis: Trace,
+    sign: str,
+    height: int,
+) -> Figure:
+    """Of each group a bar per site, with whiskers or else numbers; points beside boxes for many sites."""
+    traces, few = [], len(sites) <= BARS
+    for group, values, ends in bars:
+        data: Trace = {"y": values, "customdata": list(map(text, sites))}
+        if few:
+            data |= ends or (beside(f"%{{y:{sign}.3f}}") if len(sites) * len(bars) <= NUMBERS else {})
+            data["x"] = list(range(len(sites)))
+        else:
+            data |= {"boxpoints": "all", "jitter": 0.4, "pointpos": 0, "showlegend": False}
+        hover = f"%{{customdata}}{'<br>%{fullData.name}' * few}: %{{y:{sign}.4f}}"
+        traces.append(mark("bar" if few else "box", group.label, group.colour, group.dash, hover, **data))
+    layout: Trace = {"showlegend": len(bars) > 1, "yaxis": yaxis}
+    if few:
         layout |= {"xaxis": named_axis(sites), "barmode": "group", "bargap": 0.3, "bargroupgap": 0.06}
-    return layout
-
-
-def size_figures(runs: Sequence[Run]) -> list[Figure]:
-    """How many triples, entities and relations each site has."""
-    rows = size_rows(runs)
-    if not 1 < len(rows) <= BARS:
-        return []
-    return [
-        across(count.capitalize(), f"Number of {count} at each site", rows, {count: ""})
-        for count in ("triples", "entities", "relations")
-    ]
+    return Figure(title, label, traces, layout, height, tools=True)
 
 
 def across(
@@ -135,33 +121,3 @@ def stacked_figure(
     xaxis = titled(unit) if unit == "seconds" else bytes_axis(unit)
     layout = {"barmode": "stack", "bargap": 0.4, "xaxis": xaxis, "yaxis": named_axis(names, down=True)}
     return Figure(title, label, traces, layout, 150 + 38 * len(names))
-
-
-def overlap_figure(run: Run) -> Figure | None:
-    """Entities that two sites have in common: the colour is their share of the row's site."""
-    overlap = (run.summary or {}).get("overlap")
-    if not overlap or not 1 < len(overlap["sites"]) <= CELLS:
-        return None
-    sites, counts = overlap["sites"], overlap["entities"]
-    share = [
-        [None if i == j or not row[i] else row[j] / row[i] for j in range(len(sites))]
-        for i, row in enumerate(counts)
-    ]
-    cells = [[f"{count:,}" for count in row] for row in counts] if len(sites) <= 16 else None
-    trace = heat(list(range(len(sites))), share, cells) | colorbar("share", tickformat=".0%")
-    trace |= {"zmin": 0, "zmax": max((value for row in share for value in row if value), default=1)}
-    trace["customdata"] = [
-        [[text(sites[i]), text(sites[j]), count] for j, count in enumerate(row)]
-        for i, row in enumerate(counts)
-    ]
-    hover = "%{customdata[0]} has %{customdata[2]:,} entities of %{customdata[1]}<br>%{z:.1%} of its own"
-    trace["hovertemplate"] = f"{hover}<extra></extra>"
-    label = "Entities in common between sites, as a share of the row's site; the table below has the counts."
-    return Figure("Entities in common", label, [trace], square(sites), max(320, 90 + 34 * len(sites)))
-
-
-def time_figure(rows: Sequence[Row], kinds: dict[str, str]) -> Figure:
-    """Seconds by kind of work, one bar per experiment."""
-    parts = [(name, f"part{i}", [row[k] or 0 for row in rows]) for i, (k, name) in enumerate(kinds.items())]
-    label = f"Seconds that each experiment spent on {', '.join(kinds.values())}."
-    return stacked_figure("Seconds by kind of work", label, [row["run"] for row in rows], parts, "seconds")

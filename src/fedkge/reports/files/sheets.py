@@ -17,7 +17,7 @@ from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.drawing.svg import svg
 from fedkge.reports.folders.run import Run
 from fedkge.reports.pages.markup import Sheet, recorded
-from fedkge.reports.pages.sections import sections
+from fedkge.reports.pages.sections import USUAL, Shown, sections
 
 TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
@@ -30,19 +30,11 @@ TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
 }
 
 
-def write_tables(
-    runs: Sequence[Run],
-    folder: Path,
-    form: str,
-    reference: str | None = None,
-    tsne: bool = False,
-    show_test: bool = False,
-    triples: bool = True,
-) -> list[Path]:
+def write_tables(runs: Sequence[Run], folder: Path, form: str, shown: Shown = USUAL) -> list[Path]:
     """Write every table (`csv`, `latex`, `markdown`) or every plot (`svg`) of a report into a folder."""
     canvas = Canvas()
     with recorded() as sheets:
-        parts = sections(runs, canvas, reference, tsne, show_test, triples)
+        parts = sections(runs, canvas, shown)
     if form == "svg":
         figures = canvas.figures.items()
         content = [(_name(parts, f'id="{name}"', one.title), svg(one)) for name, one in figures]

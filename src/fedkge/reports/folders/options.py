@@ -108,3 +108,24 @@ def valued(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def listed(values: Sequence[Any], most: int) -> str:
+    """The first values, for a sentence."""
+    return ", ".join(map(valued, values[:most])) + ", …" * (len(values) > most)
+
+
+def spelled(first: str, options: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """A label: something, where given, and the options that tell it from others."""
+    told = [spoken(key, options[key], keys) for key in keys if key in options]
+    return " · ".join([first, *told] if first else told)
+
+
+def differing(tables: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Option -> its values, where these are several; unset is one of them. Seeds do not count."""
+    found: dict[str, list[Any]] = {}
+    for key in dict.fromkeys(key for table in tables for key in table if key != SEED):
+        values = {same(table.get(key)): table.get(key) for table in tables}
+        if len(values) > 1:
+            found[key] = list(values.values())
+    return found

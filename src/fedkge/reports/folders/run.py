@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import accumulate
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
-
-from fedkge.reports.folders.before import Before, Kind
 
 Curve: TypeAlias = Mapping[int, float]  # round -> value
 Curves: TypeAlias = Mapping[str, Curve]  # site -> round -> value
@@ -39,6 +38,56 @@ class Traffic(NamedTuple):
     @classmethod
     def total(cls, parts: Iterable[Traffic]) -> Traffic:
         return cls(*(sum(column) for column in zip(cls(), *parts, strict=True)))
+
+
+class Kind(StrEnum):
+    """How sites work together, whatever the method is called."""
+
+    ALONE = "alone"  #: every site for itself: what others are compared with
+    POOLED = "pooled"  #: graphs leave their sites: what sharing everything would give
+    HUB = "hub"  #: rows travel to a hub and back
+    PEERS = "peers"  #: sites talk to each other
+
+
+@dataclass(frozen=True)
+class Before:
+    """A run that another one began with."""
+
+    method: str
+    kind: Kind
+    rounds: int  #: until it stopped, not only to those that were kept
+    epochs: int  #: in each
+    bytes: int  #: sent in both directions
+    start: Before | None  #: what it began with itself
+
+    @classmethod
+    def read(cls, found: Mapping[str, Any]) -> Before:
+        rounds, epochs, sent = (int(found[name]) for name in ("rounds", "epochs", "bytes"))
+        start = None if found.get("start") is None else cls.read(found["start"])
+        return cls(str(found["method"]), Kind(found["kind"]), rounds, epochs, sent, start)
+
+    @property
+    def chain(self) -> list[Before]:
+        """Itself and those before."""
+        return [self, *(self.start.chain if self.start else ())]
+
+    @property
+    def approach(self) -> str:
+        """Its method and those before: `single after fedprox`."""
+        return " after ".join(one.method for one in self.chain)
+
+    @property
+    def spent(self) -> str:
+        """What training it took: `200 rounds of fedprox, 3 epochs each`."""
+        return ", after ".join(
+            f"{one.rounds} round{'s' * (one.rounds != 1)} of {one.method}, {one.epochs} epochs each"
+            for one in self.chain
+        )
+
+    @property
+    def sent(self) -> int:
+        """Bytes that it and those before have sent."""
+        return sum(one.bytes for one in self.chain)
 
 
 @dataclass(frozen=True)
@@ -92,7 +141,7 @@ class Run:
     resumed: int  #: how often it went on from a checkpoint
     rounds: Mapping[int, Round]
     validations: Mapping[int, Validation]
-    links: Sequence[Mapping[str, Any]]  #: per axis how many given alignments were used and left out
+    links: Mapping[str, Mapping[str, Any]]  #: by axis, how many given alignments were used and left out
     before: Before | None = None  #: the run whose tables this one began with
     kind: Kind = Kind.HUB  #: how its sites work together
     written: Mapping[str, Any] = field(default_factory=dict)  #: the config with whole paths
@@ -122,7 +171,8 @@ class Run:
     @property
     def pools(self) -> bool:
         """Whether graphs have left their sites, in this run or in one that it goes on from."""
-        return Kind.POOLED in (self.kind, *(self.before.kinds if self.before else ()))
+        kinds = {self.kind, *(one.kind for one in (self.before.chain if self.before else ()))}
+        return Kind.POOLED in kinds
 
     @property
     def reference(self) -> Kind | None:
@@ -138,6 +188,16 @@ class Run:
     def dataset(self) -> str:
         data = self.config["data"]
         return str(data.get("name") or data["path"])
+
+    @property
+    def problem(self) -> tuple[str, str]:
+        """Runs with different ones cannot be compared."""
+        return self.dataset, self.model
+
+    def at(self, site: str) -> Mapping[str, Any]:
+        """What the summary has of a site; nothing before the run has ended."""
+        found: Mapping[str, Any] = (self.summary or {}).get("sites", {}).get(site, {})
+        return found
 
     @property
     def names_persons(self) -> bool:
@@ -171,20 +231,15 @@ class Run:
     @property
     def losses(self) -> Curves:
         """Training loss per site and round."""
-        curves: dict[str, dict[int, float]] = {}
-        for number in sorted(self.rounds):
-            for site, loss in self.rounds[number].losses.items():
-                curves.setdefault(site, {})[number] = loss
-        return curves
+        return by_site({number: done.losses for number, done in self.rounds.items()})
 
     def validation(self, metric: str = "mrr") -> Curves:
         """A validation metric per site and round, where the site had any questions."""
-        curves: dict[str, dict[int, float]] = {}
-        for number in sorted(self.validations):
-            for site, metrics in self.validations[number].sites.items():
-                if known(metrics[metric]):
-                    curves.setdefault(site, {})[number] = metrics[metric]
-        return curves
+        found = {
+            number: {site: of[metric] for site, of in one.sites.items() if known(of[metric])}
+            for number, one in self.validations.items()
+        }
+        return by_site(found)
 
     @property
     def chooses_keep(self) -> bool:
@@ -239,11 +294,18 @@ class Run:
 
     def metrics(self, split: str, site: str | None = None) -> Mapping[str, float]:
         """Metrics of one site or of all; without those that are not known (yet), or no number."""
-        of = self.summary or {}
-        if site is not None:
-            of = of.get("sites", {}).get(site, {})
+        of = (self.summary or {}) if site is None else self.at(site)
         found = of.get("metrics", {}).get(split, {})
         return {name: value for name, value in found.items() if known(value)}
+
+
+def by_site(rounds: Mapping[int, Mapping[str, float]]) -> dict[str, dict[int, float]]:
+    """The same numbers as curves: of each site over rounds."""
+    curves: dict[str, dict[int, float]] = {}
+    for number in sorted(rounds):
+        for site, value in rounds[number].items():
+            curves.setdefault(site, {})[number] = value
+    return curves
 
 
 def known(value: float | None) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from heapq import merge
 from math import isnan
 from pathlib import Path
@@ -16,15 +15,14 @@ from fedkge.exchange.rows import HUB
 from fedkge.nodes.journal import read_journal
 from fedkge.nodes.ledgers import JOURNAL, RESULT, run_entries
 from fedkge.privacy import costs
-from fedkge.reports.folders.load import CONFIG, RUN
+from fedkge.reports.folders.load import CONFIG, RUN, time_of
 
 Event: TypeAlias = Mapping[str, Any]
 State: TypeAlias = Literal["waits for sites", "trains", "measures", "ended", "failed"]
 WAITED, ANSWERED = "is waited for", "has answered"  #: what a site does while a round is open
-WAYS = ("up_bytes", "down_bytes")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SiteNow:
     """A site, as far as the journals at hand know it."""
 
@@ -39,9 +37,9 @@ class SiteNow:
     now: str = ""  #: what it is waited for, or why it is not heard
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Watched:
-    """A run, at a moment."""
+    """A run, at a moment; it changes while events are heard, in the order of time."""
 
     run: str
     method: str
@@ -59,7 +57,7 @@ class Watched:
     delta: float | None = None  #: that the sites' ε are meant at
     quiet: float = 0.0  #: seconds since something was last written down
     notes: tuple[str, ...] = ()
-    sites: tuple[SiteNow, ...] = field(default=())
+    sites: tuple[SiteNow, ...] = ()
 
     @property
     def over(self) -> bool:
@@ -76,30 +74,22 @@ def watched(path: Path, now: float) -> Watched:
     config = read_toml(path / CONFIG)
     method, model = (str(config.get(part, {}).get("name", "?")) for part in ("method", "model"))
     own, hub = _journal(path / RUN), _journal(path / HUB / JOURNAL)
-    events = list(merge(own, hub, *_of_sites(path), key=_time))
+    # The journals of sites that are at hand; in a site's own folder its own.
+    files = (*sorted(path.glob(f"sites/*/{JOURNAL}")), *sorted(path.glob(f"*/{JOURNAL}")), path / JOURNAL)
+    sites = [_journal(file, of=file.parent.name) for file in files if file.parent.name != HUB]
+    events = list(merge(own, hub, *sites, key=time_of))
     story = _Story(Watched(str(path), method, model, int(config.get("rounds", 0))))
     for event in events:
         story.hear(event)
     story.count(own)
     story.spend(path, config.get("privacy", {}))
     if (path / RESULT).is_file():  # a site's own folder, at its end
-        story.run = replace(story.run, state="ended")
-    return story.at(now, max(map(_time, events), default=now))
+        story.run.state = "ended"
+    return story.at(now, max(map(time_of, events), default=now))
 
 
 def _journal(path: Path, **about: str) -> list[Event]:
     return [{**about, **event} for event in read_journal(path)] if path.is_file() else []
-
-
-def _of_sites(path: Path) -> list[list[Event]]:
-    """The journals of sites that are at hand; in a site's own folder its own."""
-    files = (*sorted(path.glob(f"sites/*/{JOURNAL}")), *sorted(path.glob(f"*/{JOURNAL}")), path / JOURNAL)
-    return [_journal(file, of=file.parent.name) for file in files if file.parent.name != HUB]
-
-
-def _time(event: Event) -> float:
-    time = event.get("time")
-    return float(time) if isinstance(time, int | float) else 0.0
 
 
 class _Story:
@@ -110,97 +100,82 @@ class _Story:
         self.sites: dict[str, SiteNow] = {}
         self.asked = 0.0  # when the open question was asked
 
-    def _now(self, site: str, **changes: Any) -> None:
-        self.sites[site] = replace(self.sites.get(site, SiteNow(site)), **changes)
+    def site(self, name: str) -> SiteNow:
+        return self.sites.setdefault(name, SiteNow(name))
 
     def hear(self, event: Event) -> None:
         """Events of kinds that are not known here change nothing."""
-        told = getattr(self, f"_hear_{event.get('event')}", None)
-        if told is not None:
-            told(event, int(event.get("round", 0)))
+        run, round, why = self.run, int(event.get("round", 0)), event.get("why")
+        match event.get("event"):
+            case "start":
+                run.state, run.why = "waits for sites", ""
+                for name in event.get("sites", ()):
+                    self.site(name)
+            case "aligned" if "of" in event:
+                self.site(event["of"])
+            case "aligned":
+                run.state = "trains"
+                run.notes = tuple(
+                    f"{of['shared']:,} {axis} rows are shared, {of['by_two']:,} of them by exactly two sites"
+                    for axis, of in event["rows"].items()
+                )
+            case "asked":
+                run.state = "trains" if event["kind"] == "train" else "measures"
+                self.asked = time_of(event)
+                for name in event["sites"]:
+                    self.site(name).now = WAITED
+            case "answered":
+                self.site(event["site"]).now = ANSWERED
+            case "trained":
+                run.state = "trains"
+                site = self.site(event["of"])
+                site.loss, site.round = event.get("loss"), round
+            case "round":
+                self._close(event, round)
+            case "evaluate":
+                self._measure(event, round)
+            case "declined" | "declines" as kind:
+                self.site(event["site" if kind == "declined" else "of"]).now = f"declines: {why}"
+            case "turned_down":
+                self.site(event["of"]).now = f"is not let in: {why}"
+            case "late":
+                self.site(event["site"]).now = f"the answer to round {round} came too late"
+            case "done" | "end":
+                run.state = "ended"
+            case "failed":
+                run.state, run.why = "failed", str(event.get("why", ""))
 
-    def _hear_start(self, event: Event, round: int) -> None:
-        self.run = replace(self.run, state="waits for sites", why="")
-        for site in event.get("sites", ()):
-            self._now(site)
+    def _close(self, event: Event, round: int) -> None:
+        self.run.state, self.run.round = "trains", round
+        for site in map(self.site, event.get("participants", ())):
+            site.round, site.now = round, ""
+        for site in map(self.site, event.get("late", ())):
+            site.late, site.now = site.late + 1, f"late in round {round}"
+        for name, why in event.get("refused", {}).items():
+            self.site(name).now = why
 
-    def _hear_aligned(self, event: Event, round: int) -> None:
-        if "of" in event:
-            self._now(event["of"])
-            return
-        found = [
-            f"{of['shared']:,} {axis} rows are shared, {of['by_two']:,} of them by exactly two sites"
-            for axis, of in event["rows"].items()
-        ]
-        self.run = replace(self.run, state="trains", notes=tuple(found))
-
-    def _hear_asked(self, event: Event, round: int) -> None:
-        self.run = replace(self.run, state="trains" if event["kind"] == "train" else "measures")
-        self.asked = _time(event)
-        for site in event["sites"]:
-            self._now(site, now=WAITED)
-
-    def _hear_answered(self, event: Event, round: int) -> None:
-        self._now(event["site"], now=ANSWERED)
-
-    def _hear_trained(self, event: Event, round: int) -> None:
-        self._now(event["of"], loss=event.get("loss"), round=round)
-        self.run = replace(self.run, state="trains")
-
-    def _hear_round(self, event: Event, round: int) -> None:
-        self.run = replace(self.run, state="trains", round=round)
-        for site in event.get("participants", ()):
-            self._now(site, round=round, now="")
-        for site in event.get("late", ()):
-            self._now(site, now=f"late in round {round}")
-            self._now(site, late=self.sites[site].late + 1)
-        for site, why in event.get("refused", {}).items():
-            self._now(site, now=why)
-
-    def _hear_evaluate(self, event: Event, round: int) -> None:
-        for site, metrics in event.get("sites", {}).items():
+    def _measure(self, event: Event, round: int) -> None:
+        for name, metrics in event.get("sites", {}).items():
             if isinstance(metrics, Mapping) and metrics.get("mrr") is not None:
-                self._now(site, mrr=metrics["mrr"])
-        for site, one in list(self.sites.items()):
-            self._now(site, now="" if one.now == ANSWERED else one.now)
-        mrr = event.get("mrr")
-        if mrr is None or isnan(mrr):
-            return
-        if self.run.best is None or mrr > self.run.best:
-            self.run = replace(self.run, best=mrr, best_round=round)
-        self.run = replace(self.run, mrr=mrr)
-
-    def _hear_declined(self, event: Event, round: int) -> None:
-        self._now(event["site"], now=f"declines: {event.get('why')}")
-
-    def _hear_declines(self, event: Event, round: int) -> None:
-        self._now(event["of"], now=f"declines: {event.get('why')}")
-
-    def _hear_turned_down(self, event: Event, round: int) -> None:
-        self._now(event["of"], now=f"is not let in: {event.get('why')}")
-
-    def _hear_late(self, event: Event, round: int) -> None:
-        self._now(event["site"], now=f"the answer to round {round} came too late")
-
-    def _hear_done(self, event: Event, round: int) -> None:
-        self.run = replace(self.run, state="ended")
-
-    _hear_end = _hear_done
-
-    def _hear_failed(self, event: Event, round: int) -> None:
-        self.run = replace(self.run, state="failed", why=str(event.get("why", "")))
+                self.site(name).mrr = metrics["mrr"]
+        for site in self.sites.values():
+            site.now = "" if site.now == ANSWERED else site.now
+        mrr, run = event.get("mrr"), self.run
+        if mrr is not None and not isnan(mrr):
+            run.mrr = mrr
+            if run.best is None or mrr > run.best:
+                run.best, run.best_round = mrr, round
 
     def count(self, own: Sequence[Event]) -> None:
         """What was sent, over all rounds; of a round that was played twice the later line counts."""
         rounds = {event["round"]: event["sites"] for event in own if event.get("event") == "traffic"}
         if 1 in rounds:
             rounds.pop(0, None)  # it is part of the first round
-        sums: dict[str, Counter[str]] = {}
         for sites in rounds.values():
-            for site, of in sites.items():
-                sums.setdefault(site, Counter()).update({way: of.get(way, 0) for way in WAYS})
-        for site, counted in sums.items():
-            self._now(site, **counted)
+            for name, of in sites.items():
+                site = self.site(name)
+                site.up_bytes += of.get("up_bytes", 0)
+                site.down_bytes += of.get("down_bytes", 0)
 
     def spend(self, path: Path, privacy: Mapping[str, Any]) -> None:
         """What sites have spent, by the ledgers that are at hand."""
@@ -210,26 +185,24 @@ class _Story:
         try:
             spent = costs(run_entries(path), delta, privacy.get("accountant"))
         except FedkgeError as error:
-            self.run = replace(self.run, notes=(*self.run.notes, f"privacy spent is not known: {error}"))
+            self.run.notes += (f"privacy spent is not known: {error}",)
             return
-        self.run = replace(self.run, delta=delta)
+        self.run.delta = delta
         for cost in spent:
-            self._now(cost.site, epsilon=cost.epsilon)
+            self.site(cost.site).epsilon = cost.epsilon
 
     def at(self, now: float, last: float) -> Watched:
         """The run at this time, when the last event was so long ago."""
-        for site, one in list(self.sites.items()):
-            waits = f"{WAITED} since {max(0.0, now - self.asked):.0f} s"
-            open_ = {WAITED: waits, ANSWERED: ANSWERED} if not self.run.over else {WAITED: "", ANSWERED: ""}
-            self._now(site, now=open_.get(one.now, one.now))
-        sites = [self.sites[site] for site in sorted(self.sites)]
-        losses = [one.loss for one in sites if one.loss is not None]
-        return replace(
-            self.run,
-            round=self.run.round or max((one.round for one in sites), default=0),
-            loss=sum(losses) / len(losses) if losses else None,
-            up_bytes=sum(one.up_bytes for one in sites),
-            down_bytes=sum(one.down_bytes for one in sites),
-            quiet=max(0.0, now - last),
-            sites=tuple(sites),
-        )
+        run, sites = self.run, [self.sites[name] for name in sorted(self.sites)]
+        for site in sites:
+            if site.now in (WAITED, ANSWERED) and run.over:
+                site.now = ""
+            elif site.now == WAITED:
+                site.now = f"{WAITED} since {max(0.0, now - self.asked):.0f} s"
+        losses = [site.loss for site in sites if site.loss is not None]
+        run.round = run.round or max((site.round for site in sites), default=0)
+        run.loss = sum(losses) / len(losses) if losses else None
+        run.up_bytes = sum(site.up_bytes for site in sites)
+        run.down_bytes = sum(site.down_bytes for site in sites)
+        run.quiet, run.sites = max(0.0, now - last), tuple(sites)
+        return run

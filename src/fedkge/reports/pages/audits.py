@@ -15,10 +15,7 @@ from fedkge.reports.pages.html import document
 from fedkge.reports.pages.markup import Column, count, rank, seconds, share, size, table, words
 from fedkge.reports.pages.plain import forgotten
 
-BESIDE = (
-    ("s7", 2),
-    ("s6", 1),
-)  #: colour and dash of what guessing gives, and of other lines beside the measured
+BESIDE = ("s7", 2), ("s6", 1)  #: colour and dash of what guessing gives, and of other lines beside
 
 
 def attack_page(title: str, found: Mapping[Attack, Sequence[Row]]) -> str:
@@ -67,7 +64,7 @@ def _bars(plot: Bars) -> Figure:
 
 
 LABELS = {"before": "before", "after": "after", "retrained": "re-trained"}
-FIRST = 3  #: characters of a digest that tables show are these times four
+DIGEST = 12  #: characters of a digest that tables show
 
 
 def erasure_page(title: str, found: Mapping[str, Any]) -> str:
@@ -124,105 +121,69 @@ def _triples(request: Mapping[str, Any]) -> int:
     return sum(sum(of["triples"].values()) for of in request["sites"].values())
 
 
+def _text(key: str, title: str = "", note: str = "") -> Column:
+    return Column(key, title or key, words, note, words=True)
+
+
 def _asked(requests: Sequence[Mapping[str, Any]]) -> str:
-    rows = []
-    for number, request in enumerate(requests, 1):
-        for site, of in request["sites"].items() or (("–", None),):
-            rows.append(
-                {
-                    "number": number,
-                    "when": request["when"][:16].replace("T", " "),
-                    "mode": request["mode"],
-                    "site": site,
-                    "triples": sum(of["triples"].values()) if of else 0,
-                    "entities": of["lost"]["entities"] if of else 0,
-                    "relations": of["lost"]["relations"] if of else 0,
-                    "withdrawn": ", ".join(request["withdrawn"]) or "–",
-                    "rounds": request["rounds"],
-                    "seconds": request["seconds"],
-                    "bytes": request["bytes"],
-                    "digest": (request["digests"].get(site) or ["–"])[0][: 4 * FIRST],
-                }
-            )
+    nothing = {"triples": {}, "lost": {"entities": 0, "relations": 0}}
+    rows = [
+        {name: request[name] for name in ("mode", "rounds", "seconds", "bytes")}
+        | {"number": number, "when": request["when"][:16].replace("T", " "), "site": site}
+        | {"triples": sum(of["triples"].values()), **of["lost"]}
+        | {"withdrawn": ", ".join(request["withdrawn"]) or "–"}
+        | {"digest": (request["digests"].get(site) or ["–"])[0][:DIGEST]}
+        for number, request in enumerate(requests, 1)
+        for site, of in request["sites"].items() or (("–", nothing),)
+    ]
     columns = [
         Column("number", "request", count),
-        Column("when", "when (UTC)", words, words=True),
-        Column("mode", "mode", words, words=True),
-        Column("site", "site", words, words=True),
+        _text("when", "when (UTC)"),
+        *map(_text, ("mode", "site")),
         Column("triples", "triples", count, "Of train, valid and test."),
         Column("entities", "entities lost", count, "Their last triple is gone: so are row and name."),
         Column("relations", "relations lost", count),
-        *[Column("withdrawn", "withdrawn", words, words=True)] * any(one["withdrawn"] for one in requests),
+        *[_text("withdrawn")] * any(one["withdrawn"] for one in requests),
         Column("rounds", "rounds", count),
         Column("seconds", "time", seconds),
         Column("bytes", "sent", size),
-        Column(
-            "digest", "first digest", words, "Of an HMAC-SHA-256; the key is with whoever asked.", words=True
-        ),
+        _text("digest", "first digest", "Of an HMAC-SHA-256; the key is with whoever asked."),
     ]
     caption = "Digests of all triples are in erasure.json; they can be checked with the key."
     return table(rows, columns, caption)
 
 
 def _standing(audit: Mapping[str, Any]) -> str:
-    rows = []
-    for when, views in audit["standing"].items():
-        for view, of in views.items():
-            rows.append(
-                {"tables": f"{view}, {LABELS[when]}"}
-                | {
-                    f"{k} {m}": of[k][m]
-                    for k in ("forget", "test")
-                    for m in ("mrr", "hits@1")
-                    if of[k]["count"]
-                }
-            )
-    keys = [f"{k} {m}" for k in ("forget", "test") for m in ("mrr", "hits@1")]
-    rows = [{**dict.fromkeys(keys), **row} for row in rows]
-    columns = [Column("tables", "tables", words, words=True)]
-    columns += [Column(key, key.replace("mrr", "MRR").replace("hits", "Hits"), _maybe) for key in keys]
-    gone = sum(audit["gone"].values())
-    more = (
-        f" {gone:,} forgotten triples are of names that are gone: nobody can be asked about them."
-        if gone
-        else ""
-    )
+    cells = [(kind, metric) for kind in ("forget", "test") for metric in ("mrr", "hits@1")]
+    rows = [
+        {"tables": f"{view}, {LABELS[when]}"}
+        | {f"{kind} {metric}": of[kind][metric] if of[kind]["count"] else None for kind, metric in cells}
+        for when, views in audit["standing"].items()
+        for view, of in views.items()
+    ]
+    titles = {"mrr": "MRR", "hits@1": "Hits@1"}
+    columns = [Column(f"{kind} {metric}", f"{kind} {titles[metric]}", share) for kind, metric in cells]
     caption = (
         "Filtered by what is retained, before and after alike. hub: the mean over owners of the rows that "
-        f"travel. others: the forgetting site's relation rows with the other sites' entity rows.{more}"
+        "travel. others: the forgetting site's relation rows with the other sites' entity rows."
     )
-    return table(rows, columns, caption)
-
-
-def _maybe(value: float | None) -> str:
-    return words(None) if value is None else share(value)
+    if gone := sum(audit["gone"].values()):
+        caption += f" {gone:,} forgotten triples are of names that are gone: nobody can be asked about them."
+    return table(rows, [_text("tables"), *columns], caption)
 
 
 def _membership(page: Canvas, rows: Sequence[Mapping[str, Any]]) -> str:
-    shown = []
-    for row in rows:
-        shown.append(
-            {
-                "tables": row["view"],
-                "signal": row["signal"],
-                "triples": row["members"],
-                "auc": interval(dict(row), "auc"),
-                "before": interval(dict(row), "before"),
-                "retrained": interval(dict(row), "retrained"),
-                "difference": interval(dict(row), "difference", "+.3f"),
-                "lost": interval(dict(row), "lost"),
-            }
-        )
-    columns = [
-        Column("tables", "tables", words, words=True),
-        Column("signal", "signal", words, words=True),
-        Column("triples", "forgotten", count),
-        Column("auc", "AUC", words),
-        Column("before", "AUC before", words),
-        Column("retrained", "AUC re-trained", words),
-        Column("difference", "difference", words),
-        Column("lost", "AUC of what was lost", words, "The attacker has the tables of before and after."),
+    kinds = {"auc": "AUC", "before": "AUC before", "retrained": "AUC re-trained", "difference": "difference"}
+    kinds["lost"] = "AUC of what was lost"
+    forms = {"difference": "+.3f"}
+    shown = [
+        {"tables": row["view"], "signal": row["signal"], "triples": row["members"]}
+        | {kind: interval(dict(row), kind, forms.get(kind, ".3f")) for kind in kinds}
+        for row in rows
     ]
+    notes = {"lost": "The attacker has the tables of before and after."}
+    columns = [_text("tables"), _text("signal"), Column("triples", "forgotten", count)]
+    columns += [Column(kind, title, words, notes.get(kind, "")) for kind, title in kinds.items()]
     caption = (
         "Forgotten triples beside held-out ones of the same relations, sites pooled; 95 % intervals "
         "(DeLong). The target is what re-training gives, not 0.5: triples that were never trained on need "
@@ -240,21 +201,12 @@ def _membership(page: Canvas, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _withdrawn(sites: Mapping[str, Any]) -> str:
-    rows = [
-        {"site": site, "when": LABELS[when], "mrr": of["mrr"], "hits@1": of["hits@1"], "count": of["count"]}
-        for site, runs in sites.items()
-        for when, of in runs.items()
-    ]
-    columns = [
-        Column("site", "site", words, words=True),
-        Column("when", "tables", words, words=True),
-        Column("mrr", "MRR", share),
-        Column("hits@1", "Hits@1", share),
-        Column("count", "questions", count),
-    ]
-    return table(
-        rows, columns, "The withdrawn site's triples, by its old relation rows with the others' entities."
-    )
+    told = [(site, when, of) for site, runs in sites.items() for when, of in runs.items()]
+    rows = [{**of, "site": site, "when": LABELS[when]} for site, when, of in told]
+    columns = [_text("site"), _text("when", "tables"), Column("mrr", "MRR", share)]
+    columns += [Column("hits@1", "Hits@1", share), Column("count", "questions", count)]
+    caption = "The withdrawn site's triples, by its old relation rows with the others' entities."
+    return table(rows, columns, caption)
 
 
 def _tables(found: Mapping[str, Any]) -> str:
@@ -263,15 +215,14 @@ def _tables(found: Mapping[str, Any]) -> str:
         {"site": site, "rows": ", ".join(f"{n:,} {name}" for name, n in of.items())}
         for site, of in found["requests"][-1]["changed"].items()
     ]
-    digest = [Column("file", "file", words, words=True), Column("digest", "SHA-256", words, words=True)]
-    moved = [Column("site", "site", words, words=True), Column("rows", "rows changed", words, words=True)]
+    moved = [_text("site"), _text("rows", "rows changed")]
     said = table(changed, moved, "Rows that are still there, and other than before.") if changed else ""
     caption = "On a CPU, mode exact gives the same digests to whoever has the retained data."
-    return said + (table(rows, digest, caption) if rows else "")
+    return said + (table(rows, [_text("file"), _text("digest", "SHA-256")], caption) if rows else "")
 
 
 def _derived(rows: Sequence[Mapping[str, str]]) -> str:
-    columns = [Column("run", "run", words, words=True), Column("why", "why", words, words=True)]
     near = tails(row["run"] for row in rows)
     shown = [{**row, "run": near[row["run"]]} for row in rows]
-    return table(shown, columns, "Found near the old run; whoever keeps others has to look for them.")
+    caption = "Found near the old run; whoever keeps others has to look for them."
+    return table(shown, [_text("run"), _text("why")], caption)

@@ -7,12 +7,12 @@ from html import escape
 from math import isfinite
 
 from fedkge.reports.compared.baseline import BETTER, WORSE, Differences, Versus, alone, versus
-from fedkge.reports.compared.details import AFTER, SHARE, TRAINED, Row, budget_rows
-from fedkge.reports.compared.experiments import Group
-from fedkge.reports.folders.before import Kind
-from fedkge.reports.folders.options import valued
-from fedkge.reports.folders.run import Run, asked
-from fedkge.reports.pages.markup import difference, share, sites, size
+from fedkge.reports.compared.details import AFTER, SHARE, TRAINED, budget_rows
+from fedkge.reports.compared.experiments import Group, Row
+from fedkge.reports.compared.tables import kept_at
+from fedkge.reports.folders.options import listed, valued
+from fedkge.reports.folders.run import Kind, asked
+from fedkge.reports.pages.markup import difference, listing, notice, share, sites, size
 
 #: What a reader must know about a method before comparing it.
 TERMS = {
@@ -38,10 +38,20 @@ def finding(groups: Sequence[Group]) -> str:
         return f"Test MRR is {_value(groups[0])} {where} (filtered, {asked_}, realistic ties)."
     if len({group.first.dataset for group in groups}) > 1:
         return "The runs used different data: read each by itself."
-    apart = [group for group in ended if not group.first.pools]
-    pooled = [group for group in ended if group.first.pools]
-    sentences = [_apart(apart, groups)] if apart else []
-    sentences += [_reference(pooled, groups)] if pooled else []
+    sentences = []
+    if apart := [group for group in ended if not group.first.pools]:
+        best = _best(apart)
+        text = f"<strong>{escape(best.label)}</strong> reaches a test MRR of {_value(best)}"
+        if len(apart) > 1:
+            text = (
+                f"Of those that keep every graph at its site, <strong>{escape(best.label)}</strong> has the "
+                f"highest test MRR, {_value(best)}"
+            )
+        sentences.append(f"{text}{_against(best, groups)}")
+    if pooled := [group for group in ended if group.first.pools]:
+        best = _best(pooled)
+        text = f"Pooling all graphs in one place ({escape(best.label)}, not private) gives {_value(best)}"
+        sentences.append(f"{text}{_against(best, groups)}")
     return " ".join(sentences)
 
 
@@ -55,22 +65,6 @@ def _value(group: Group) -> str:
 
 def _best(groups: Sequence[Group]) -> Group:
     return max(groups, key=lambda group: found.mean if (found := group.test()) else -1.0)
-
-
-def _apart(ended: Sequence[Group], groups: Sequence[Group]) -> str:
-    """The best experiment that leaves every graph where it is."""
-    best = _best(ended)
-    label = f"<strong>{escape(best.label)}</strong>"
-    text = f"{label} reaches a test MRR of {_value(best)}"
-    if len(ended) > 1:
-        text = f"Of those that keep every graph at its site, {label} has the highest test MRR, {_value(best)}"
-    return f"{text}{_against(best, groups)}"
-
-
-def _reference(pooled: Sequence[Group], groups: Sequence[Group]) -> str:
-    best = _best(pooled)
-    text = f"Pooling all graphs in one place ({escape(best.label)}, not private) gives {_value(best)}"
-    return f"{text}{_against(best, groups)}"
 
 
 def _against(group: Group, groups: Sequence[Group]) -> str:
@@ -98,31 +92,24 @@ def joining(groups: Sequence[Group], beyond: Mapping[str, Differences] | None = 
         found = versus(group, alone(group, groups))
         if found is None:
             continue
-        lost = sorted(found.losers, key=found.sites.__getitem__)
-        named = [f"{escape(site)} ({difference(found.sites[site])})" for site in lost[:NAMED]]
-        more = f" and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
-        n = len(found.sites)
-        text = f"{len(lost)} of {sites(n)} lose{'s' * (len(lost) == 1)} by joining: {', '.join(named)}{more}."
+        lost, n = found.losers, sites(len(found.sites))
+        named = ", ".join(f"{escape(site)} ({difference(found.sites[site])})" for site in lost[:NAMED])
+        named += f" and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
+        text = f"{len(lost)} of {n} lose{'s' * (len(lost) == 1)} by joining: {named}."
         if not lost:
-            text = f"no site loses by joining; {len(found.winners)} of {sites(n)} gain."
-        text += significance((beyond or {}).get(group.label, {}))
-        items.append(f"<li><strong>{escape(group.label)}</strong>: {text}</li>")
-    return f'<ul class="joining">{"".join(items)}</ul>' if items else ""
-
-
-def significance(found: Differences) -> str:
-    """How many sites are better and worse off beyond chance, and which are worse; as HTML."""
-    if not found:
-        return ""
-    worse = [site for site, one in found.items() if one.verdict == WORSE]
-    named = f" ({', '.join(map(escape, worse[:NAMED]))}{', …' * (len(worse) > NAMED)})" if worse else ""
-    better = sum(one.verdict == BETTER for one in found.values())
-    return f" Beyond chance: {better or 'none'} {BETTER} than alone, {len(worse) or 'none'} {WORSE}{named}."
+            text = f"no site loses by joining; {len(found.winners)} of {n} gain."
+        if known := (beyond or {}).get(group.label):
+            worse = [site for site, one in known.items() if one.verdict == WORSE]
+            better = sum(one.verdict == BETTER for one in known.values())
+            text += f" Beyond chance: {better or 'none'} {BETTER} than alone, {len(worse) or 'none'} {WORSE}"
+            text += f" ({listed(list(map(escape, worse)), NAMED)})." if worse else "."
+        items.append(f"<strong>{escape(group.label)}</strong>: {text}")
+    return listing(items)
 
 
 def notices(groups: Sequence[Group]) -> str:
     """What is wrong with taking the page at face value."""
-    return "".join(f'<p class="notice" role="note">{escape(text)}</p>' for text in doubts(groups))
+    return "".join(map(notice, doubts(groups)))
 
 
 def doubts(groups: Sequence[Group]) -> list[str]:
@@ -137,13 +124,16 @@ def doubts(groups: Sequence[Group]) -> list[str]:
         texts.append("The runs' graphs differ although their names are the same; numbers cannot be compared.")
     texts += _leaked(groups)
     texts += [_went_before(group) for group in groups if group.first.before]
-    differing = _differing(groups)
-    if differing:
-        names = ", ".join(f"{row['option']} ({_distinct(row, groups)})" for row in differing)
+    if differing := _differing(groups):
+        values = [list(dict.fromkeys(valued(row[group.label]) for group in groups)) for row in differing]
+        pairs = zip(differing, values, strict=True)
+        names = ", ".join(f"{row['option']} ({listed(of, NAMED)})" for row, of in pairs)
         texts.append(f"Budgets differ in {names}: a difference in results may be the budget's.")
-    rising = [group.label for group in groups if any(map(_rising, group.ended))]
+    # Where the budget, not validation, has ended a run, of all sites or of some.
+    runs_up = [run for run in runs if run.ended and kept_at(run) == run.last_round == run.config["rounds"]]
+    rising = [group.label for group in groups if any(run in runs_up for run in group.runs)]
     if rising:
-        names = f"{', '.join(rising[:NAMED])}{', …' * (len(rising) > NAMED)}"
+        names = listed(rising, NAMED)
         texts.append(f"Best at the last validation of the last round: {names}; more rounds may do better.")
     if len({frozenset(run.seed for run in group.runs) for group in groups}) > 1:
         seeds = "; ".join(f"{g.label}: {', '.join(str(run.seed) for run in g.runs)}" for g in groups[:NAMED])
@@ -172,7 +162,7 @@ def _leaked(groups: Sequence[Group]) -> list[str]:
         return [f"{text}. They were left out of train (data.drop_leaks)."]
     if len(trained) == len(found):
         return [f"{text}, from which they may have been learnt; data.drop_leaks = 'across' leaves them out."]
-    names = f"{', '.join(trained[:NAMED])}{', …' * (len(trained) > NAMED)}"
+    names = listed(trained, NAMED)
     return [f"{text}. {names} may have learnt them there, the others left them out of train: not comparable."]
 
 
@@ -182,11 +172,6 @@ def _differing(groups: Sequence[Group]) -> list[Row]:
     shares = {rows[SHARE][group.label] for group in groups} if SHARE in rows else set()
     counted = () if len(shares - {None}) > 1 else (SHARE, TRAINED)
     return [row for option, row in rows.items() if option not in counted]
-
-
-def _rising(run: Run) -> bool:
-    """Whether the budget, not validation, has ended a run, of all sites or of some."""
-    return max(run.kept.values(), default=0) == run.last_round == run.config["rounds"]
 
 
 def _went_before(group: Group) -> str:
@@ -238,11 +223,6 @@ def _own_notices(group: Group) -> list[str]:
     return texts
 
 
-def _distinct(row: dict[str, object], groups: Sequence[Group]) -> str:
-    values = list(dict.fromkeys(valued(row[group.label]) for group in groups))
-    return ", ".join(values[:NAMED]) + ", …" * (len(values) > NAMED)
-
-
 def _digests_differ(groups: Sequence[Group]) -> bool:
     """Whether a site's graph is another one elsewhere.
 
@@ -260,18 +240,13 @@ def _digests_differ(groups: Sequence[Group]) -> bool:
     return any(len(digests) > 1 for digests in found.values())
 
 
-def _meaning(run: Run) -> str:
-    text = TERMS[run.kind]
-    if run.before is None:
-        return text
-    return f"Sites begin with the tables of {run.before.approach}, whose terms hold here too. Then: {text}"
-
-
 def terms(groups: Sequence[Group]) -> str:
     """What the methods on this page mean for those whose data it is."""
-    known = {group.approach: _meaning(group.first) for group in groups}
-    alike: dict[str, list[str]] = {}
-    for name, text in known.items():
-        alike.setdefault(text, []).append(name)
+    begin = "Sites begin with the tables of {}, whose terms hold here too. Then: "
+    alike: dict[str, dict[str, None]] = {}
+    for group in groups:
+        before = group.first.before
+        text = (begin.format(before.approach) if before else "") + TERMS[group.first.kind]
+        alike.setdefault(text, {})[group.approach] = None
     items = "".join(f"<dt>{escape(', '.join(n))}</dt><dd>{escape(text)}</dd>" for text, n in alike.items())
     return f'<dl class="terms">{items}</dl>'

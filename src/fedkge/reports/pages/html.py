@@ -14,15 +14,16 @@ from fedkge.durable import keep_private
 from fedkge.errors import DataError, MissingPackage
 from fedkge.reports.compared.baseline import alone, versus
 from fedkge.reports.compared.choosing import revealed
-from fedkge.reports.compared.details import size_rows, time_row
+from fedkge.reports.compared.details import time_row
 from fedkge.reports.compared.experiments import Group, experiments, foremost
 from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.folders.run import Run, asked, side_note
 from fedkge.reports.pages.findings import finding, notices, outcome
+from fedkge.reports.pages.holdings import size_rows
 from fedkge.reports.pages.markup import NOTHING, count, difference, seconds, share, size
 from fedkge.reports.pages.page import POLICY, SCRIPT, STYLE
 from fedkge.reports.pages.plain import headline
-from fedkge.reports.pages.sections import sections
+from fedkge.reports.pages.sections import USUAL, Shown, sections
 
 GENERATOR = '<meta name="generator" content="fedkge'
 LOGO = (
@@ -32,29 +33,16 @@ LOGO = (
 )
 
 
-def write_report(
-    runs: Sequence[Run],
-    path: Path,
-    reference: str | None = None,
-    tsne: bool = False,
-    show_test: bool = False,
-    triples: bool = True,
-) -> None:
-    """Write the page about runs.
-
-    `reference` names the experiment whose convergence others are compared with, as `reference_rows` takes it;
-    `tsne` draws entities in a plane, which takes seconds for each experiment; `show_test` tells the test
-    metrics of all points of a sweep, not only of those that are chosen by validation; `triples` are
-    shown as examples.
-    """
-    write_page(render(runs, reference, tsne, show_test, triples), path)
+def write_report(runs: Sequence[Run], path: Path, shown: Shown = USUAL) -> None:
+    """Write the page about runs."""
+    write_page(render(runs, shown), path)
 
 
 def write_page(content: str, path: Path) -> None:
     """Write a page whole or not at all; only an earlier page of ours is replaced."""
     draft = path.with_name(f".{path.name}.part")
     try:
-        if path.exists() and not _is_report(path):
+        if path.exists() and GENERATOR.encode() not in path.read_bytes()[:2000]:
             raise DataError(f"{path}: exists and is no report of fedkge; choose another file with --out")
         path.parent.mkdir(parents=True, exist_ok=True)
         keep_private(draft)
@@ -66,25 +54,14 @@ def write_page(content: str, path: Path) -> None:
         raise DataError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def _is_report(path: Path) -> bool:
-    with path.open("rb") as file:
-        return GENERATOR.encode() in file.read(2000)
-
-
-def render(
-    runs: Sequence[Run],
-    reference: str | None = None,
-    tsne: bool = False,
-    show_test: bool = False,
-    triples: bool = True,
-) -> str:
+def render(runs: Sequence[Run], shown: Shown = USUAL) -> str:
     """The page as text; the same run folders give the same page."""
     canvas = Canvas()
-    parts = sections(runs, canvas, reference, tsne, show_test, triples)
-    shown = revealed(runs, show_test)
-    groups = experiments(shown)
-    note = f"{len(shown)} of {len(runs)} runs are chosen by validation: this page is about them."
-    note = note if len(shown) < len(runs) else ""
+    parts = sections(runs, canvas, shown)
+    chosen = revealed(runs, shown.show_test)
+    groups = experiments(chosen)
+    note = f"{len(chosen)} of {len(runs)} runs are chosen by validation: this page is about them."
+    note = note if len(chosen) < len(runs) else ""
     header = f"""<p class="soft">{_subtitle(groups)}</p>
 <p class="finding">{headline(groups)}</p>
 <p>{finding(groups)} {note}</p>
@@ -194,27 +171,19 @@ def _compared(group: Group, groups: Sequence[Group]) -> Card:
 
 
 def _own(group: Group) -> list[Card]:
+    """What it reached; then what one run, of several seeds the first, had and took."""
     shown = []
     for metric, title, note in (
         ("mrr", "Test MRR", f"filtered, {asked(group.runs)}"),
         ("hits@10", "Test Hits@10", "answers among the first ten"),
     ):
-        found = group.test(metric)
-        if found is not None:
+        if found := group.test(metric):
             note = note if found.std is None else f"± {share(found.std)} over {found.n} seeds"
             shown.append((title, share(found.mean), note))
-    return [*shown, *_effort(group.first)]
-
-
-def _effort(run: Run) -> list[Card]:
-    """What one run, of several seeds the first, had and took."""
-    rows = size_rows([run])
+    run, rows, spent = group.first, size_rows([group.first]), time_row(group.first)
     note = f"{count(sum(row['train'] or 0 for row in rows))} training triples" if rows else ""
-    shown = [("Sites", count(len(run.sites)), note)]
-    sent = run.traffic
-    if sent.bytes:
+    shown.append(("Sites", count(len(run.sites)), note))
+    if (sent := run.traffic).bytes:
         shown.append(("Sent", size(sent.bytes), f"{size(sent.up_bytes)} up, {size(sent.down_bytes)} down"))
-    spent = time_row(run)
-    speed = spent["triples_per_s"]
-    note = f"{count(speed)} triples/s" if speed else ""
+    note = f"{count(spent['triples_per_s'])} triples/s" if spent["triples_per_s"] else ""
     return [*shown, ("Training time", seconds(spent["train_seconds"]), note)]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from fedkge.reports.compared.details import Row
+from fedkge.reports.compared.experiments import Row
+from fedkge.reports.folders.run import Run
 
 NOTHING = '<span class="none" title="not known">–</span>'
 
@@ -59,19 +60,11 @@ def words(value: Any) -> str:
     return text if len(plain) <= 24 else f'<span class="long">{text}</span>'
 
 
-def count(value: float) -> str:
-    """A whole number with thousands separators."""
-    return f"{value:,.0f}"
-
-
-def rank(value: float) -> str:
-    """A mean rank, to one digit."""
-    return f"{value:,.1f}"
-
-
-def share(value: float) -> str:
-    """A number between 0 and 1, to four digits."""
-    return f"{value:.4f}"
+count = "{:,.0f}".format  #: a whole number with thousands separators
+rank = "{:,.1f}".format  #: a mean rank
+share = "{:.4f}".format  #: a number between 0 and 1
+percent = "{:.1%}".format  #: a share, to a tenth of a percent
+decimal = "{:,.2f}".format  #: a small number
 
 
 def difference(value: float) -> str:
@@ -107,14 +100,39 @@ def amount(value: float) -> str:
     return f"{value:,.4g} G"
 
 
-def percent(value: float) -> str:
-    """A share, to a tenth of a percent."""
-    return f"{value:.1%}"
+RUN, SITE = Column("run", "Run", words), Column("site", "Site", words)
+SEED, SEEDS = Column("seed", "Seed", count), Column("seeds", "Seeds", count)
 
 
-def decimal(value: float) -> str:
-    """A small number, to two digits."""
-    return f"{value:,.2f}"
+def matrix(
+    sites: Sequence[str], values: Sequence[Sequence[Any]], form: Callable[[Any], str], caption: str
+) -> str:
+    """A number for every two sites: each row's towards each column's."""
+    pairs = zip(sites, values, strict=True)
+    rows = [{"site": site, **{str(i): value for i, value in enumerate(row)}} for site, row in pairs]
+    return table(rows, [SITE, *(Column(str(i), site, form) for i, site in enumerate(sites))], caption)
+
+
+def soft(text: str) -> str:
+    """A remark."""
+    return f'<p class="soft">{escape(text)}</p>'
+
+
+def notice(text: str) -> str:
+    """What a reader must not miss."""
+    return f'<p class="notice" role="note">{escape(text)}</p>'
+
+
+def listing(items: Iterable[str]) -> str:
+    """Sentences below each other, as HTML; nothing where there are none."""
+    inner = "".join(f"<li>{item}</li>" for item in items)
+    return f'<ul class="joining">{inner}</ul>' if inner else ""
+
+
+def by_run(runs: Sequence[Run], part: Callable[[Run], str]) -> str:
+    """What there is of each run, under its name where there are several."""
+    found = [(run.name, content) for run in runs if (content := part(run))]
+    return "".join(of if len(runs) == 1 else f"<h3>{escape(name)}</h3>{of}" for name, of in found)
 
 
 def folded(title: str, content: str) -> str:
@@ -129,19 +147,13 @@ def sites(n: int) -> str:
 
 def best_of_columns(rows: Sequence[Row], columns: Sequence[Column]) -> set[tuple[int, str]]:
     """The best cell of each column that has a better end, when there is something to choose from."""
-    best: set[tuple[int, str]] = set()
-    for column in columns:
-        if column.better:
-            best |= _best([(i, column.key, row[column.key]) for i, row in enumerate(rows)], column.better)
-    return best
+    ends = [([(i, c.key, row[c.key]) for i, row in enumerate(rows)], c.better) for c in columns if c.better]
+    return {place for cells, better in ends for place in _best(cells, better)}
 
 
 def best_of_rows(rows: Sequence[Row], keys: Sequence[str]) -> set[tuple[int, str]]:
     """The highest cell of each row among `keys`."""
-    best: set[tuple[int, str]] = set()
-    for i, row in enumerate(rows):
-        best |= _best([(i, key, row[key]) for key in keys], 1)
-    return best
+    return {place for i, row in enumerate(rows) for place in _best([(i, key, row[key]) for key in keys], 1)}
 
 
 def _best(cells: Sequence[tuple[int, str, float | None]], better: int) -> set[tuple[int, str]]:
@@ -165,13 +177,12 @@ def table(
 
     A cell whose row knows its deviation over seeds shows it.
     """
-    head = "".join(
-        f'<th scope="col"{_words(column)}{_title(column.note)}>{escape(column.title)}</th>'
-        for column in columns
-    )
+    kinds = {column.key: ' class="words"' * column.words for column in columns}
+    notes = {column.key: f' title="{escape(column.note)}"' if column.note else "" for column in columns}
+    head = "".join(f'<th scope="col"{kinds[c.key]}{notes[c.key]}>{escape(c.title)}</th>' for c in columns)
     body = []
     for i, row in enumerate(rows):
-        kinds = ["marked"] * (i in marked) + ["total"] * (last_is_total and i == len(rows) - 1)
+        looks = ["marked"] * (i in marked) + ["total"] * (last_is_total and i == len(rows) - 1)
         cells = [f'<th scope="row">{columns[0].form(row[columns[0].key])}</th>']
         for column in columns[1:]:
             value = row[column.key]
@@ -180,9 +191,9 @@ def table(
                 shown += f' <span class="std">± {column.form(std)}</span>'
             if (i, column.key) in best:
                 shown = f'<strong title="best">{shown}</strong>'
-            cells.append(f"<td{_words(column)}>{shown}</td>")
-        kind = f' class="{" ".join(kinds)}"' if kinds else ""
-        body.append(f"<tr{kind}>{''.join(cells)}</tr>")
+            cells.append(f"<td{kinds[column.key]}>{shown}</td>")
+        look = f' class="{" ".join(looks)}"' if looks else ""
+        body.append(f"<tr{look}>{''.join(cells)}</tr>")
     html = (
         f"<figure><figcaption>{escape(caption)}</figcaption>"
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
@@ -191,11 +202,3 @@ def table(
     if (record := RECORD.get()) is not None:
         record.append(Sheet(caption, rows, columns, html))
     return html
-
-
-def _words(column: Column) -> str:
-    return ' class="words"' if column.words else ""
-
-
-def _title(note: str) -> str:
-    return f' title="{escape(note)}"' if note else ""

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedkge.privacy.words import number
 from fedkge.reports.compared.baseline import alone
-from fedkge.reports.compared.details import Row
-from fedkge.reports.compared.experiments import Group
+from fedkge.reports.compared.experiments import Group, Row
 from fedkge.reports.compared.frontier import OFF, U_ONLY, Choice, Frontier, frontiers
 from fedkge.reports.compared.tables import ALL_SITES
 from fedkge.reports.folders.run import Run

@@ -11,7 +11,7 @@ from typing import Any
 from fedkge.config import build
 from fedkge.errors import ConfigError, DataError, MissingPackage
 from fedkge.nodes.journal import read_journal
-from fedkge.nodes.ledgers import JOURNAL, ledger_at, run_entries, run_ledgers
+from fedkge.nodes.ledgers import JOURNAL, run_entries, run_ledgers
 from fedkge.privacy import (
     ACCOUNTANTS,
     Cost,
@@ -21,7 +21,6 @@ from fedkge.privacy import (
     explained,
     over_epochs,
     unprotected,
-    whole_ledger,
 )
 from fedkge.privacy.costs import accountant_for
 from fedkge.privacy.pate import paper_epsilon
@@ -29,13 +28,12 @@ from fedkge.privacy.peer_words import peer_words
 from fedkge.privacy.words import number
 from fedkge.reports.drawing.figure import Canvas, Figure, titled
 from fedkge.reports.drawing.lines import Line, Point, Scale, coloured, line_figure
-from fedkge.reports.folders.before import Kind
-from fedkge.reports.folders.run import Run
-from fedkge.reports.pages.markup import Column, count, table, words
+from fedkge.reports.folders.run import Kind, Run
+from fedkge.reports.pages.markup import SITE, Column, by_run, count, soft, table, words
 
 LINES = 8  #: sites that get a line of their own; of more, those that have spent most
 COLUMNS = (
-    Column("site", "Site", words),
+    SITE,
     Column("epsilon", "ε", number, "rounded up; smaller is more private"),
     Column("delta", "δ", lambda value: f"{value:g}", "added to what e^ε allows; far below 1 / triples"),
     Column("unit", "Unit", words, "what is protected", words=True),
@@ -122,9 +120,7 @@ def _papers(run: Run, delta: float) -> dict[str, float]:
 
 
 def _entries(run: Run) -> Sequence[Entry]:
-    """The ledgers of a run's nodes, which must have what their folders, and the summary, know of."""
-    if "ledger" in (run.summary or {}):  # of an earlier version: one for all
-        whole_ledger(ledger_at(run.path), run.summary)
+    """The ledgers of a run's nodes, which must have what the summary knows of."""
     entries = run_entries(run.path)
     for cost in (run.summary or {}).get("privacy", []):
         site, made = cost["site"], sum(e.release.count for e in entries if e.site == cost["site"])
@@ -168,21 +164,16 @@ def alike(runs: Sequence[Run], found: Sequence[Spent]) -> tuple[list[Spent], str
 
 def not_together(runs: Sequence[Run], found: Sequence[Spent]) -> str | None:
     """Why runs cannot be added up, if they cannot."""
-    open_ = [run.name for run, one in zip(runs, found, strict=True) if one.mode == "off"]
-    if open_:
+    if open_ := [run.name for run, one in zip(runs, found, strict=True) if one.mode == "off"]:
         return (
             f"Not added up: {', '.join(open_)} trained on confidential triples without protection "
             "(privacy.mode is off). Whoever sees that run needs no other: there is no guarantee."
         )
-    pooled = {run.kind is Kind.POOLED for run in runs}
-    if len(pooled) > 1:
+    if len({run.kind is Kind.POOLED for run in runs}) > 1:
         return "Not added up: some runs pool all graphs, so that what they spent is every site's."
-    known: dict[str, set[str]] = {}
-    for run in runs:
-        for site, of in (run.summary or {}).get("sites", {}).items():
-            known.setdefault(site, set()).add(str(of.get("digest")))
-    others = [site for site, digests in known.items() if len(digests) > 1]
-    if others:
+    known = dict.fromkeys(site for run in runs for site in (run.summary or {}).get("sites", {}))
+    graphs = {site: {str(run.at(site).get("digest")) for run in runs if run.at(site)} for site in known}
+    if others := [site for site, digests in graphs.items() if len(digests) > 1]:
         return (
             f"Not added up: {', '.join(others)} had other triples, or others of them confidential, in "
             "some of the runs: what one protects another may have trained on openly."
@@ -215,13 +206,14 @@ def privacy_part(page: Canvas, found: Spent, accounts: Sequence[dict[str, Any]] 
 
 
 def privacy(page: Canvas, runs: Sequence[Run]) -> str:
-    """For a report: the runs that have a ledger or had one, one below the other."""
-    parts = []
-    for run in runs:
-        if any(run_ledgers(run.path)) or "ledger" in (run.summary or {}) or run.kind is Kind.PEERS:
-            try:
-                part = privacy_part(page, spent(run), (run.summary or {}).get("accounts", ()))
-            except MissingPackage as error:
-                part = f'<p class="soft">{escape(str(error))}</p>'
-            parts.append(part if len(runs) == 1 else f"<h3>{escape(run.name)}</h3>{part}")
-    return "".join(parts)
+    """For a report: the runs that have a ledger, and those of peers, one below the other."""
+
+    def part(run: Run) -> str:
+        if not (any(run_ledgers(run.path)) or run.kind is Kind.PEERS):
+            return ""
+        try:
+            return privacy_part(page, spent(run), (run.summary or {}).get("accounts", ()))
+        except MissingPackage as error:
+            return soft(str(error))
+
+    return by_run(runs, part)
