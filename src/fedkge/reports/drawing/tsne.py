@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from fedkge.randomness import name_keys
 from fedkge.reports.compared.experiments import COLOURS, Group
 from fedkge.reports.drawing.figure import Canvas, Figure, Trace, mark, text
 from fedkge.reports.folders.run import Run
+from fedkge.reports.pages.markup import notice, soft
 
 MOST = 2000  #: entities that are placed, of all sites together
 FACETS = 12  #: sites that get a small plot of their own
@@ -45,19 +45,19 @@ def planes(page: Canvas, groups: Sequence[Group]) -> str:
         if not group.first.ended:
             continue
         if group.first.names_persons:
-            parts.append(f'<p class="notice" role="note">{escape(f"{group.label}: {PERSONS}")}</p>')
+            parts.append(notice(f"{group.label}: {PERSONS}"))
             continue
         try:
             sites = placed(group.first)
         except MissingPackage as error:
-            return f'<p class="notice" role="note">{escape(str(error))}</p>'
+            return notice(str(error))
         seeds = f", seed {group.first.seed}" if len(group.runs) > 1 else ""
         label = f"{group.label}{seeds}" if len(groups) > 1 or seeds else ""
         few = len(sites) <= FACETS
         parts.append(page.place(plane_figure(sites, label), f"{NOTE} {BELOW}" if few else NOTE))
         if few:
             parts.append(page.grid([site_figure(site, sites) for site in sites]))
-    return "".join(parts) or '<p class="soft">Known once a run has ended.</p>'
+    return "".join(parts) or soft("Known once a run has ended.")
 
 
 def placed(run: Run, most: int = MOST) -> dict[str, Placed]:
@@ -75,7 +75,8 @@ def placed(run: Run, most: int = MOST) -> dict[str, Placed]:
     owners = Counter(name for of in known.values() for name in of)
     total = sum(map(len, known.values()))
     for site, of in known.items():
-        chosen = np.sort(np.argsort(name_keys(of), kind="stable")[: _part(len(of), total, most)])
+        part = len(of) if total <= most else max(1, most * len(of) // total)
+        chosen = np.sort(np.argsort(name_keys(of), kind="stable")[:part])
         names[site] = [of[i] for i in chosen.tolist()]
         rows.append(_rows(run, site, len(of))[chosen])
     widths = {table.shape[1] for table in rows}
@@ -91,10 +92,6 @@ def placed(run: Run, most: int = MOST) -> dict[str, Placed]:
         site: Placed(of, part, np.array([owners[name] > 1 for name in of], np.bool_))
         for (site, of), part in zip(names.items(), parts, strict=True)
     }
-
-
-def _part(entities: int, total: int, most: int) -> int:
-    return entities if total <= most else max(1, most * entities // total)
 
 
 def _names(run: Run, site: str) -> list[str]:
@@ -133,13 +130,11 @@ def plane_figure(sites: Mapping[str, Placed], name: str = "") -> Figure:
 def site_figure(site: str, sites: Mapping[str, Placed]) -> Figure:
     """One site in the same plane: what others have too in colour."""
     of = sites[site]
-    traces = [
-        _points("its own", of, ~of.shared, OWN),
-        _points("others have it too", of, of.shared, SHARED),
-    ]
-    label = f"t-SNE of entities of {site}: {int(of.shared.sum()):,} of {len(of.names):,} are shared."
-    layout = _axes(sites) | {"showlegend": False}
-    return Figure(f"{site}: {int(of.shared.sum()):,} of {len(of.names):,} shared", label, traces, layout, 240)
+    own, others = (~of.shared, OWN), (of.shared, SHARED)
+    traces = [_points("its own", of, *own), _points("others have it too", of, *others)]
+    many = f"{int(of.shared.sum()):,} of {len(of.names):,}"
+    layout, label = _axes(sites) | {"showlegend": False}, f"t-SNE of entities of {site}: {many} are shared."
+    return Figure(f"{site}: {many} shared", label, traces, layout, 240)
 
 
 def _axes(sites: Mapping[str, Placed]) -> dict[str, Any]:
@@ -149,11 +144,8 @@ def _axes(sites: Mapping[str, Placed]) -> dict[str, Any]:
     room = 0.05 * (high - low)
     x, y = np.stack((low - room, high + room), axis=1).round(2).tolist()
     bare = {"showgrid": False, "zeroline": False, "showticklabels": False}
-    return {
-        "xaxis": {**bare, "range": x},
-        "yaxis": {**bare, "range": y, "scaleanchor": "x"},
-        "hovermode": "closest",
-    }
+    axes = {"xaxis": {**bare, "range": x}, "yaxis": {**bare, "range": y, "scaleanchor": "x"}}
+    return {**axes, "hovermode": "closest"}
 
 
 def _points(name: str, of: Placed, chosen: NDArray[np.bool_], series: str, symbol: str = "circle") -> Trace:

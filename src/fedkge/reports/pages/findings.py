@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from math import isfinite
 
@@ -11,7 +11,7 @@ from fedkge.reports.compared.details import AFTER, SHARE, TRAINED, budget_rows
 from fedkge.reports.compared.experiments import Group, Row
 from fedkge.reports.compared.tables import kept_at
 from fedkge.reports.folders.options import listed, valued
-from fedkge.reports.folders.run import Kind, asked
+from fedkge.reports.folders.run import Kind, Run, asked
 from fedkge.reports.pages.markup import difference, listing, notice, share, sites, size
 
 #: What a reader must know about a method before comparing it.
@@ -114,34 +114,39 @@ def notices(groups: Sequence[Group]) -> str:
 
 def doubts(groups: Sequence[Group]) -> list[str]:
     """The same as sentences."""
-    texts = [text for group in groups for text in _own_notices(group)]
+    return [*(text for group in groups for text in _own_doubts(group)), *_common_doubts(groups)]
+
+
+def _common_doubts(groups: Sequence[Group]) -> Iterator[str]:
     runs = [run for group in groups for run in group.runs]
+    more = "; …" * (len(groups) > NAMED)
     if len({run.dataset for run in runs}) > 1:
-        texts.append("The runs used different data; their numbers cannot be compared with each other.")
+        yield "The runs used different data; their numbers cannot be compared with each other."
     elif len({tuple(sorted(run.sites)) for run in runs if run.sites}) > 1:
-        texts.append("The runs have different sites; averages over all sites cannot be compared.")
+        yield "The runs have different sites; averages over all sites cannot be compared."
     elif _digests_differ(groups):
-        texts.append("The runs' graphs differ although their names are the same; numbers cannot be compared.")
-    texts += _leaked(groups)
-    texts += [_went_before(group) for group in groups if group.first.before]
+        yield "The runs' graphs differ although their names are the same; numbers cannot be compared."
+    yield from _leaked(groups)
+    yield from (_went_before(group) for group in groups if group.first.before)
     if differing := _differing(groups):
         values = [list(dict.fromkeys(valued(row[group.label]) for group in groups)) for row in differing]
         pairs = zip(differing, values, strict=True)
         names = ", ".join(f"{row['option']} ({listed(of, NAMED)})" for row, of in pairs)
-        texts.append(f"Budgets differ in {names}: a difference in results may be the budget's.")
-    # Where the budget, not validation, has ended a run, of all sites or of some.
-    runs_up = [run for run in runs if run.ended and kept_at(run) == run.last_round == run.config["rounds"]]
-    rising = [group.label for group in groups if any(run in runs_up for run in group.runs)]
-    if rising:
+        yield f"Budgets differ in {names}: a difference in results may be the budget's."
+    if rising := [group.label for group in groups if any(map(_rising, group.ended))]:
         names = listed(rising, NAMED)
-        texts.append(f"Best at the last validation of the last round: {names}; more rounds may do better.")
+        yield f"Best at the last validation of the last round: {names}; more rounds may do better."
     if len({frozenset(run.seed for run in group.runs) for group in groups}) > 1:
         seeds = "; ".join(f"{g.label}: {', '.join(str(run.seed) for run in g.runs)}" for g in groups[:NAMED])
-        texts.append(f"Seeds differ ({seeds}{'; …' * (len(groups) > NAMED)}).")
+        yield f"Seeds differ ({seeds}{more})."
     if len({run.sides for run in runs}) > 1:
         judged = "; ".join(f"{g.label}: {asked(g.runs)}" for g in groups[:NAMED])
-        texts.append(f"Runs are judged by different questions ({judged}{'; …' * (len(groups) > NAMED)}).")
-    return texts
+        yield f"Runs are judged by different questions ({judged}{more})."
+
+
+def _rising(run: Run) -> bool:
+    """Whether the budget, not validation, has ended a run, of all sites or of some."""
+    return kept_at(run) == run.last_round == run.config["rounds"]
 
 
 def _leaked(groups: Sequence[Group]) -> list[str]:
@@ -184,43 +189,26 @@ def _went_before(group: Group) -> str:
     )
 
 
-def _own_notices(group: Group) -> list[str]:
-    texts = []
+def _own_doubts(group: Group) -> Iterator[str]:
     for run in group.runs:
         name = group.label if len(group.runs) == 1 else f"{group.label}, seed {run.seed},"
+        last, most, done = run.last_round, run.config.get("rounds"), run.rounds.values()
         if run.over and not run.ended:
-            texts.append(
-                f"{name} has ended with round {run.last_round}. The hub has no test results: each site keeps "
-                "its own."
-            )
+            yield f"{name} has ended with round {last}. The hub has no test results: each site keeps its own."
         elif not run.ended:
-            most = run.config.get("rounds")
-            texts.append(
-                f"{name} has not ended: round {run.last_round} of at most {most} so far, no test results. "
-                f"`fedkge run --resume` goes on with it."
-            )
-        void = [done for done in run.rounds.values() if done.void]
-        if void:
-            reason = next((why for done in void for why in done.refused.values()), None)
-            texts.append(
-                f"{name}: {len(void)} of {len(run.rounds)} rounds came to nothing, because "
-                + ("fewer sites answered" if reason is None else "answers were refused and fewer were left")
-                + " than the quorum asks for"
-                + ("." if reason is None else f": {reason}.")
-            )
-        left_out = [done.refused for done in run.rounds.values() if done.refused and not done.void]
-        if left_out:
-            sites = sorted({site for refused in left_out for site in refused})
-            texts.append(
-                f"{name}: {len(left_out)} of {len(run.rounds)} rounds went on without uploads that the hub "
-                f"refused, of {', '.join(sites)}: {next(iter(left_out[0].values()))}."
-            )
-        bad = [site for site, curve in run.losses.items() if not all(map(isfinite, curve.values()))]
-        if bad:
-            texts.append(
-                f"{name} diverged at {', '.join(bad)}: the loss is no number; the plot has a gap there."
-            )
-    return texts
+            so_far = f"round {last} of at most {most} so far, no test results"
+            yield f"{name} has not ended: {so_far}. `fedkge run --resume` goes on with it."
+        if void := [one for one in done if one.void]:
+            reason = next((why for one in void for why in one.refused.values()), None)
+            why = "fewer sites answered" if reason is None else "answers were refused and fewer were left"
+            why += " than the quorum asks for" + ("" if reason is None else f": {reason}")
+            yield f"{name}: {len(void)} of {len(done)} rounds came to nothing, because {why}."
+        if left_out := [one.refused for one in done if one.refused and not one.void]:
+            sites = ", ".join(sorted({site for refused in left_out for site in refused}))
+            what = f"went on without uploads that the hub refused, of {sites}"
+            yield f"{name}: {len(left_out)} of {len(done)} rounds {what}: {next(iter(left_out[0].values()))}."
+        if bad := [site for site, of in run.losses.items() if not all(map(isfinite, of.values()))]:
+            yield f"{name} diverged at {', '.join(bad)}: the loss is no number; the plot has a gap there."
 
 
 def _digests_differ(groups: Sequence[Group]) -> bool:
