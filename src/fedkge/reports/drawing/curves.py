@@ -187,32 +187,33 @@ def _over_rounds(
     sites = list(dict.fromkeys(s for group in groups for run in group.runs for s in curves(run)[0]))
     if not sites:
         return []
-    first, label = groups[0].first, f"{title} of each site over rounds."
-    if len(groups) == len(groups[0].runs) == 1 and len(sites) > LINES:
-        label = f"{title} over rounds: {mean}, and from the lowest to the highest site."
-        lines = [Line("mean", reach(*curves(first)), "s0")]
-        return [line_figure(f"{title}, {mean}; shaded: lowest to highest", label, lines, scale)]
     if len(groups) == len(groups[0].runs) == 1:
-        own = enumerate(curves(first)[0].items())
-        stars = {site: _star(curve, kept(first).get(site)) for site, curve in curves(first)[0].items()}
-        lines = [Line(site, over_seeds([of]), *coloured(i), star=stars[site]) for i, (site, of) in own]
-        return [line_figure(title, label, lines, scale)]
-    lines = [
-        _line(
-            group,
-            [mean_curve(*curves(run)) for run in group.runs],
-            (number for run in group.runs for number in kept(run).values()),
-        )
-        for group in groups
-    ]
+        return [_of_run(title, mean, *curves(groups[0].first), kept(groups[0].first), scale)]
+    lines = []
+    for group in groups:
+        means = [mean_curve(*curves(run)) for run in group.runs]
+        lines.append(_line(group, means, (number for run in group.runs for number in kept(run).values())))
     label = f"{title} of each experiment over rounds, {mean}."
     figures = [line_figure(f"{title}, {mean}", label, lines, scale)]
     for site in sites if len(groups) > 1 and 1 < len(sites) <= FACETS else ():
-        found = [
-            (group, [curves(run)[0].get(site, {}) for run in group.runs], kept(group.first).get(site))
-            for group in groups
-        ]
-        lines = [_line(group, of, () if round is None else (round,)) for group, of, round in found]
+        lines = []
+        for group in groups:
+            own, round = [curves(run)[0].get(site, {}) for run in group.runs], kept(group.first).get(site)
+            lines.append(_line(group, own, () if round is None else (round,)))
         label = f"{title} at {site} over rounds, one line per experiment."
         figures.append(small_figure(site, label, lines, scale))
     return figures
+
+
+def _of_run(
+    title: str, mean: str, sites: Curves, weights: Mapping[str, float], kept: Mapping[str, int], scale: Scale
+) -> Figure:
+    """A line per site; of many sites their mean, and from the lowest to the highest."""
+    if len(sites) > LINES:
+        label = f"{title} over rounds: {mean}, and from the lowest to the highest site."
+        lines = [Line("mean", reach(sites, weights), "s0")]
+        return line_figure(f"{title}, {mean}; shaded: lowest to highest", label, lines, scale)
+    stars = {site: _star(curve, kept.get(site)) for site, curve in sites.items()}
+    own = enumerate(sites.items())
+    lines = [Line(site, over_seeds([of]), *coloured(i), star=stars[site]) for i, (site, of) in own]
+    return line_figure(title, f"{title} of each site over rounds.", lines, scale)

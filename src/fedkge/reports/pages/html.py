@@ -42,7 +42,7 @@ def write_page(content: str, path: Path) -> None:
     """Write a page whole or not at all; only an earlier page of ours is replaced."""
     draft = path.with_name(f".{path.name}.part")
     try:
-        if path.exists() and GENERATOR.encode() not in path.read_bytes()[:2000]:
+        if path.exists() and not _is_report(path):
             raise DataError(f"{path}: exists and is no report of fedkge; choose another file with --out")
         path.parent.mkdir(parents=True, exist_ok=True)
         keep_private(draft)
@@ -52,6 +52,11 @@ def write_page(content: str, path: Path) -> None:
         with suppress(OSError):
             draft.unlink()
         raise DataError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _is_report(path: Path) -> bool:
+    with path.open("rb") as file:
+        return GENERATOR.encode() in file.read(2000)
 
 
 def render(runs: Sequence[Run], shown: Shown = USUAL) -> str:

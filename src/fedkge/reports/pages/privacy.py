@@ -11,7 +11,7 @@ from typing import Any
 from fedkge.config import build
 from fedkge.errors import ConfigError, DataError, MissingPackage
 from fedkge.nodes.journal import read_journal
-from fedkge.nodes.ledgers import JOURNAL, run_entries, run_ledgers
+from fedkge.nodes.ledgers import JOURNAL, ledger_at, run_entries, run_ledgers
 from fedkge.privacy import (
     ACCOUNTANTS,
     Cost,
@@ -21,6 +21,7 @@ from fedkge.privacy import (
     explained,
     over_epochs,
     unprotected,
+    whole_ledger,
 )
 from fedkge.privacy.costs import accountant_for
 from fedkge.privacy.pate import paper_epsilon
@@ -120,7 +121,9 @@ def _papers(run: Run, delta: float) -> dict[str, float]:
 
 
 def _entries(run: Run) -> Sequence[Entry]:
-    """The ledgers of a run's nodes, which must have what the summary knows of."""
+    """The ledgers of a run's nodes, which must have what their folders, and the summary, know of."""
+    if "ledger" in (run.summary or {}):  # of an earlier version: one for all
+        whole_ledger(ledger_at(run.path), run.summary)
     entries = run_entries(run.path)
     for cost in (run.summary or {}).get("privacy", []):
         site, made = cost["site"], sum(e.release.count for e in entries if e.site == cost["site"])
@@ -206,10 +209,11 @@ def privacy_part(page: Canvas, found: Spent, accounts: Sequence[dict[str, Any]] 
 
 
 def privacy(page: Canvas, runs: Sequence[Run]) -> str:
-    """For a report: the runs that have a ledger, and those of peers, one below the other."""
+    """For a report: the runs that have a ledger or had one, one below the other."""
 
     def part(run: Run) -> str:
-        if not (any(run_ledgers(run.path)) or run.kind is Kind.PEERS):
+        had_one = "ledger" in (run.summary or {}) or run.kind is Kind.PEERS
+        if not (had_one or any(run_ledgers(run.path))):
             return ""
         try:
             return privacy_part(page, spent(run), (run.summary or {}).get("accounts", ()))
