@@ -49,7 +49,7 @@ Settings:
   fewer rounds.
 - `target` and `paper` have their defaults. The ablations and the withdrawal from C3 are from an earlier
   version, as their sections say.
-- All was measured on an NVIDIA H200, except the section that says CPU: one core of a machine that did other
+- All was measured on an NVIDIA H200, except the sections that say CPU: one core of a machine that did other
   work, with negatives shared by chunks of 128 triples.
 - The sections with L3 (a penalty on large rows, by which ComplEx ranks test triples three points better)
   shared the H200 with other runs, so their times are long.
@@ -65,8 +65,9 @@ What was asked for, and where it is missed:
 - Membership within 0.05 of `exact`, its interval included: reached everywhere.
 - Test MRR of 98 % over all sites, and of 97 % at each site with 500 test triples: reached, but for one site
   of C10 with ComplEx and L3 (721 test triples), which kept 93.8 %.
-- `paper` at or below the published values before anything is sent: reached, but for ComplEx without L3. Why
-  was not looked into.
+- `paper` at or below the published values before anything is sent: reached, but for ComplEx without L3. The
+  reason is the learning rate of interference, which the paper does not print. The run's own, 1e-4, is too
+  small there. At 1e-3 (`confusion.lr`) the values are below the published ones: see the section on rates.
 - `target` in 15 % of the time of re-training: reached, if the run has the preset's 200 rounds.
 - Ten small requests in 30 % of it: reached on the CPU. On the H200 they were measured when four rounds
   followed each of them, and missed it. Today two rounds follow a small request.
@@ -97,7 +98,7 @@ def taken(found: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "config": found["config"],
         "set": found["set"],
-        "alone": {name: alone(found, name) for name in ABLATION if f"{name} did" in found},
+        "alone": {name: alone(found, name) for name in _as_printed(found)},
         "small": _small(found),
         "left": {name: _left(found[name]) for name in LEFT if name in found},
         "seconds": {m: found[f"{m} took"]["seconds"] for m in MODES if f"{m} took" in found},
@@ -121,6 +122,14 @@ def taken(found: Mapping[str, Any]) -> dict[str, Any]:
         },
         "least test": _least(found),
     }
+
+
+def _as_printed(found: Mapping[str, Any]) -> Iterator[str]:
+    """Mode paper, without parts of it, and at other rates (`--vary "rate 3e-4:mode=paper,..."`)."""
+    for name in found:
+        word = name.removesuffix(" did")
+        if word != name and (word in ABLATION or word.startswith("rate ")):
+            yield word
 
 
 def alone(found: Mapping[str, Any], name: str) -> list[float]:
@@ -173,7 +182,7 @@ def page(kept: Mapping[str, Any]) -> str:
         parts += [f"\n## {label}\n", *_said(one)]
         if "raw" in one["stands"]:
             parts += ["", *_table(one)]
-        if "without hard" in one["alone"]:
+        if len(one["alone"]) > 1:
             parts += ["", *_ablated(one["alone"])]
         if one["left"]:
             parts += ["", *_leaving(one["left"])]
@@ -239,10 +248,11 @@ def _said_small(small: Mapping[str, Any], whole: float | None) -> str:
 
 
 def _ablated(alone: Mapping[str, list[float]]) -> Iterator[str]:
-    """Table 3."""
+    """Table 3, or the paper's mode at other rates of interference."""
     yield "| `paper` before anything is sent | forget Hits@1 local | forget Hits@1 global |"
     yield "|---|---:|---:|"
-    for name, values in alone.items():
+    for name in sorted(alone, key=lambda name: (name != "paper", name)):
+        values = alone[name]
         yield f"| {name} | {' | '.join(f'{100 * value:.1f}' for value in values)} |"
 
 
