@@ -267,7 +267,7 @@ def test_a_ledger_that_lost_lines_of_an_unfinished_run_is_an_error(
 ) -> None:
     path = tmp_path / "killed"
     killed_in(3, monkeypatch, path)
-    RunFolder(path).journal.write("start", environment={}, sites=list(MARKED))
+    RunFolder(path).journal.write("start", environment={}, kind="hub", sites=list(MARKED))
     assert fedkge("privacy", path).exit_code == 0
     ledger = path / "sites" / "a" / LEDGER
     entries = read_ledger(ledger)
