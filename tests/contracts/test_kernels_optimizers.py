@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedkge.kernels import Adam, Backend, Contribution, Pace, Similarity, Tie, backend, reference
+from fedkge.kernels import Adam, Backend, Contribution, Pace, Room, Similarity, Tie, backend, reference
 
 CLOSE = {torch.float64: {"rtol": 1e-11, "atol": 1e-13}, torch.float32: {"rtol": 1e-5, "atol": 1e-7}}
 ROWS, WIDTH = 13, 7
+RATE = Adam(rate=0.1)
 Step = Callable[[Backend, dict[str, Tensor], Pace], None]
 
 
@@ -265,6 +266,46 @@ def test_whole_step_from_factors_equals_adding_up_and_stepping(
     kernels.adam_whole_(found[0], on_device, *found[1:], pace(*sites, device=device), Adam(rate=0.1))
     for mine, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(mine.cpu(), theirs, **CLOSE[dtype])
+
+
+@pytest.mark.parametrize("ends", [[ROWS], [4, 4, 9, ROWS]])
+@pytest.mark.parametrize("compared", [False, True], ids=["rows", "candidates"])
+@pytest.mark.parametrize("width", [6, 600])
+def test_late_rows_end_as_if_they_had_taken_every_step(
+    kernels: Backend, device: torch.device, dtype: torch.dtype, ends: list[int], compared: bool, width: int
+) -> None:
+    """Beside `adam_whole_`, on a CPU bit by bit; rows that a step reads are as they are there before it."""
+    same = CLOSE[dtype] if device.type == "cuda" else {"rtol": 0, "atol": 0}
+    random = torch.Generator().manual_seed(1)
+    first = torch.randn(3, ROWS, width, generator=random, dtype=torch.float64).to(dtype).abs()
+    whole, late = ([one.to(device, copy=True) for one in first] for _ in range(2))
+    taken = torch.zeros(ROWS, dtype=torch.int32, device=device)
+    room = Room(torch.zeros_like(whole[0]), torch.zeros(ROWS, dtype=torch.uint8, device=device))
+    steps, sites = torch.zeros(len(ends), dtype=torch.int64), torch.tensor(ends)
+    for number in range(14):
+        active = torch.rand(len(ends), generator=random) < 0.7
+        asked = torch.randperm(ROWS, generator=random)[:4]
+        asked = asked[active[torch.searchsorted(sites, asked, right=True)]]
+        before = pace(ends, steps.tolist(), active.tolist(), device)
+        ids = asked.to(device)
+        kernels.catch_up_(*late, replace(before, taken=taken), RATE, (ids[:2], ids[1:], ids))
+        torch.testing.assert_close(late[0][ids], whole[0][ids], **same)
+        steps += active
+        now = pace(ends, steps.tolist(), active.tolist(), device)
+        if compared and len(ids):
+            part = contribution(Similarity.L2, whole[0], number, asked.tolist())
+        else:
+            values = torch.randn(len(ids), width, generator=random, dtype=torch.float64).to(device, dtype)
+            empty = values.new_empty(0, 0)
+            nothing = values.new_empty(0, width), empty.long(), empty, empty
+            part = Contribution(Similarity.DOT, *nothing, ids, values, room=room)
+        kernels.adam_whole_(whole[0], part, *whole[1:], now, RATE)
+        kernels.adam_touched_(late[0], part, *late[1:], replace(now, taken=taken), RATE)
+    assert (taken.cpu() < steps[torch.searchsorted(sites, torch.arange(ROWS), right=True)]).any()
+    kernels.catch_up_(*late, replace(now, taken=taken), RATE)
+    for mine, theirs in zip(late, whole, strict=True):
+        torch.testing.assert_close(mine, theirs, **same)
+    assert torch.equal(taken.cpu().long(), steps[torch.searchsorted(sites, torch.arange(ROWS), right=True)])
 
 
 @pytest.mark.parametrize("width", [2, 50, 700])

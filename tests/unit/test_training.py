@@ -14,9 +14,10 @@ from torch.nn import functional as F
 
 from fedkge.graphs.graph import Axis, Graph
 from fedkge.kernels import Shared
-from fedkge.models import MODELS, Model, Side, tables
+from fedkge.models import MODELS, Model, Side, Tables, tables
 from fedkge.training import Batch, Trainer, Training
 from fedkge.training.optimizers import OPTIMIZERS
+from fedkge.training.trainer import Penalty
 from small_graphs import first_tables, random_graph, ring, shares, start, triples_of, watch
 
 numba = pytest.importorskip("numba")
@@ -355,6 +356,54 @@ def test_constraints_hold_after_every_step(name: str, options: dict[str, bool], 
     training._step = checking
     training.run(0)
     assert Axis.ENTITY in checked
+
+
+def both(tables: Tables, batch: Batch) -> Tensor:
+    """The losses of two tables."""
+    assert tables.second is not None
+    return SMALL.objective(tables, batch) + SMALL.objective(tables.second, batch)
+
+
+@pytest.mark.parametrize("name", ["transe", "rotate", "complex", "rescal"])
+@pytest.mark.parametrize("two", [False, True], ids=["", "two"])
+@CHUNKS
+def test_rows_that_wait_end_as_if_they_had_not(
+    name: str, two: bool, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large sites, small batches: rows take their steps when they are read."""
+    sites = {"a": random_graph(7, 600, 3, 90), "b": random_graph(8, 900, 4, 150)}
+    trainer, found = dataclasses.replace(SMALL, chunk=chunk), []
+    for waits in (True, False):
+        monkeypatch.setattr(Training, "rows_wait", waits)
+        first = start(trainer, MODELS[name](dim=6), sites)
+        tables = first.tables
+        if two:
+            tables = dataclasses.replace(tables, second=tables.to("cpu"))
+        training = Training(trainer, tables, first.corpus, both if two else None)
+        optimizers = [stepper.every[""].by_axis[Axis.ENTITY] for stepper in training.steppers.values()]
+        assert all((getattr(one, "taken", None) is not None) == waits for one in optimizers)
+        for epoch, chosen in enumerate([(0, 1), (1,), (0, 1)]):
+            training.choose(chosen)
+            training.run(epoch, 1)
+            if epoch == 1:
+                training.restart()
+        found.append([*(table for _, table in tables.named().values()), *training.state().values()])
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("name", ["transe", "transh"])
+def test_rows_do_not_wait_where_others_move_them(name: str) -> None:
+    """Most rows are in a batch; constraints move all; a penalty reads all."""
+    graph = random_graph(7, 600, 3, 180)
+    kept = Penalty(torch.zeros(600, 6), lambda moments, by_site: by_site.sum(moments.square))
+    few, most = (dataclasses.replace(SMALL, batch_size=size) for size in (16, 90))
+    first = start(few, MODELS[name](dim=6), {"a": graph})
+    tied = Training(few, first.tables, first.corpus, penalties={Axis.ENTITY: kept})
+    for training, waits in ((first, name == "transe"), (tied, False)):
+        optimizer = training.stepper.every[""].by_axis[Axis.ENTITY]
+        assert (getattr(optimizer, "taken", None) is not None) == waits
+    training = start(most, MODELS[name](dim=6), {"a": graph})
+    assert getattr(training.stepper.every[""].by_axis[Axis.ENTITY], "taken", None) is None
 
 
 def test_row_adam_leaves_untouched_rows_alone() -> None:

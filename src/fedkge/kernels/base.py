@@ -157,7 +157,8 @@ class Pace:
     ends: Tensor  # int64 [s]
     steps: Tensor  # int64 [s], how many steps each site has taken, with this one
     active: Tensor  # bool [s]
-    rates: Tensor | None = None  #: what a backend made of the steps before (`rates`)
+    rates: Tensor | None = None  #: what a backend made of the steps before (`rates`, `all_rates`)
+    taken: Tensor | None = None  #: int32 [e], how many steps each row has taken, where rows may be late
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ Where a kernel's last arguments are other kernels, a backend may give it faster 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -199,10 +201,15 @@ def _ranges(pace: Pace) -> list[tuple[slice, int]]:
 
 
 def rates(pace: Pace, adam: Adam, dtype: torch.dtype) -> Tensor:
-    """Each site's bias-corrected rate and the root that corrects its second moment [2, s]."""
+    """Each site's bias-corrected rate, and what corrects the root of its second moment [2, s]."""
     steps = pace.steps.clamp_min(1).double()
-    rate, root = adam.rate / (1 - adam.beta1**steps), (1 - adam.beta2**steps).sqrt()
-    return torch.stack((rate, root)).to(dtype)
+    rate, inverse = adam.rate / (1 - adam.beta1**steps), (1 - adam.beta2**steps).rsqrt()
+    return torch.stack((rate, inverse)).to(dtype)
+
+
+def all_rates(adam: Adam, like: Tensor) -> Tensor | None:
+    """What a backend wants to have at hand where rows catch up, for as long as they do."""
+    return None
 
 
 def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
@@ -213,12 +220,32 @@ def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, pace: Pace, ada
 
 
 def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
-    """Step the touched rows of the active sites alone."""
+    """Step the touched rows of the active sites alone; where rows may be late, they have taken it."""
     rows, gradient = touched(table, part.joined())
     site = torch.searchsorted(pace.ends, rows, right=True)
     for s in pace.active.nonzero()[:, 0].tolist():
         mine = site == s
         _adam_rows(table, gradient[mine], m, v, rows[mine], int(pace.steps[s]), adam)
+        if pace.taken is not None:
+            pace.taken[rows[mine]] = int(pace.steps[s])
+
+
+def catch_up_(
+    table: Tensor, m: Tensor, v: Tensor, pace: Pace, adam: Adam, ids: Sequence[Tensor] | None = None
+) -> None:
+    """Let rows (None: all) take the steps of their site that they have missed: their gradient was 0.
+
+    They end as rows that took every step in its turn: on a CPU bit by bit, on a GPU but for rounding.
+    """
+    taken = pace.taken
+    assert taken is not None
+    asked = torch.arange(len(table), device=table.device) if ids is None else torch.cat(list(ids)).unique()
+    due = pace.steps[torch.searchsorted(pace.ends, asked, right=True)]
+    while (late := asked[taken[asked] < due]).numel():
+        step = int(taken[late].min()) + 1
+        rows = late[taken[late] == step - 1]
+        _adam_rows(table, torch.zeros_like(table[rows]), m, v, rows, step, adam)
+        taken[rows] = step
 
 
 def _adam_rows(

@@ -23,6 +23,8 @@ class Decay(Training):
     `relations`: then they follow the table that owns them.
     """
 
+    rows_wait = False  # one table reads what the other has
+
     def __init__(
         self,
         trainer: Trainer,

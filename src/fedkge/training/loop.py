@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ from fedkge.training.negatives import Chunks, own, shared
 from fedkge.training.stepper import Stepper
 from fedkge.training.trainer import Batch, BySite, Moments, Objective, Penalty, Trainer
 
+#: part of the entities: where a step reads no more, rows take their steps when they are read
+FEW = {"cpu": 0.25, "cuda": 0.5}
 TOGETHER = 8  #: steps that are captured as one: each draws the next one's batch beside its own work
 
 
@@ -31,6 +34,8 @@ class Training:
     whole tables of the sites that take it. Rows that are `factored` are trained as factors of their change
     in the last epoch of every `run`.
     """
+
+    rows_wait: ClassVar[bool] = True  #: rows may be late: nobody but `_step` reads them in a run
 
     def __init__(
         self,
@@ -60,6 +65,12 @@ class Training:
         self.captures = captured and device.type == "cuda"
         first = torch.cat((corpus.entity_ends.new_zeros(1), corpus.entity_ends[:-1]))
         self.owned = first, corpus.entity_ends - first  # of each site: its first entity, how many it has
+        self.can_wait = (
+            self.rows_wait
+            and Axis.ENTITY not in self.penalties
+            and all(stepper.can_wait() for stepper in self.steppers.values())
+            and (device.type == "cpu" or trainer.chunk > 1)  # a GPU adds own candidates up for whole tables
+        )
         self._lay_out(tuple(range(len(corpus.names))))
         self._captured = self._steps()
 
@@ -105,6 +116,18 @@ class Training:
             _starts(self.chunks, batch.device),
         )
         self.schedule: dict[Side, Tensor] = {}
+        if self.can_wait:
+            for stepper in self.steppers.values():
+                stepper.wait(self._reads_few())
+
+    def _reads_few(self) -> bool:
+        """Whether a step reads few of the entities of those that train."""
+        chunks = self.counts if self.trainer.chunk == 1 else self.chunks
+        read = [
+            2 * own + shared * self.trainer.negatives for own, shared in zip(self.counts, chunks, strict=True)
+        ]
+        few = FEW[self.tables.device.type] * int(self.owned[1][list(self.chosen)].sum())
+        return max(read, default=0) <= few
 
     def state(self) -> dict[str, Tensor]:
         """Everything besides the tables and the number of the next epoch."""
@@ -128,12 +151,16 @@ class Training:
         self.losses.zero_()
         taken = self.stepper.steps.clone()
         with one_thread() if self.tables.device.type == "cpu" else _deterministic(self.trainer):
+            for stepper in self.steppers.values():
+                stepper.open()
             *first, last = range(epoch, epoch + (epochs or self.trainer.epochs))
             for number in first:
                 self._epoch(number)
             for factored in self.stepper.factored.values():
                 factored.begin()
             self._epoch(last, bool(self.stepper.factored))
+            for stepper in self.steppers.values():
+                stepper.close()
         return self.losses / (self.stepper.steps - taken).clamp_min(1)
 
     def _epoch(self, epoch: int, factored: bool = False) -> None:
@@ -186,6 +213,8 @@ class Training:
     def _step(self, batch: Batch, active: Tensor, factored: bool) -> None:
         """One optimizer step; no host synchronisation."""
         aside = beside(self.tables.device)
+        for stepper in self.steppers.values():
+            stepper.ready(batch)
         with aside.work():
             for stepper in self.steppers.values():
                 stepper.begin(active)

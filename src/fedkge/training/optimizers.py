@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -44,12 +45,18 @@ def dense(gradient: Gradient) -> Tensor:
 
 
 class Adam(Optimizer):
-    """Kingma & Ba (2015) over the whole table: rows a batch did not touch still move by their momentum."""
+    """Kingma & Ba (2015) over the whole table: rows a batch did not touch still move by their momentum.
+
+    Where rows may be late, they move when they are read next (`catch_up`), by all the steps that they have
+    missed: the same numbers, at the cost of the batch.
+    """
 
     moments = ("m", "v")
 
     from_factors = True
     _rates: Tensor | None = None  # of the step that has begun
+    taken: Tensor | None = None  #: int32 [e], the steps that each row has taken, where rows may be late
+    _every: Tensor | None = None  # rates of all steps: captured steps read them where they are
 
     def begin(self, pace: Pace) -> None:
         if self.table.is_cuda:  # a launch, which others need not wait for
@@ -58,11 +65,24 @@ class Adam(Optimizer):
     def step(self, gradient: Gradient, pace: Pace) -> None:
         kernels, options = backend(self.table.device), AdamOptions(self.rate)
         state = self.state["m"], self.state["v"]
-        pace = replace(pace, rates=self._rates)
-        if gradient.dense is None:
-            kernels.adam_whole_(self.table, gradient.take(), *state, pace, options)
-        else:
+        pace = replace(pace, rates=self._rates, taken=self.taken)
+        if gradient.dense is not None:
             kernels.adam_(self.table, gradient.dense, *state, pace, options)
+        else:
+            step = kernels.adam_whole_ if self.taken is None else kernels.adam_touched_
+            step(self.table, gradient.take(), *state, pace, options)
+
+    def wait(self, late: bool) -> None:
+        """Whether rows may be late from now on; none is now."""
+        self.taken = self._every = None
+        if late:
+            self.taken = torch.zeros(len(self.table), dtype=torch.int32, device=self.table.device)
+            self._every = backend(self.table.device).all_rates(AdamOptions(self.rate), self.table)
+
+    def catch_up(self, pace: Pace, ids: Sequence[Tensor] | None = None) -> None:
+        """Let late rows, all of them or those that are named, take the steps that sites have taken."""
+        state, pace = (self.state["m"], self.state["v"]), replace(pace, rates=self._every, taken=self.taken)
+        backend(self.table.device).catch_up_(self.table, *state, pace, AdamOptions(self.rate), ids)
 
 
 class RowAdam(Adam):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 
 import torch
@@ -13,7 +13,7 @@ from fedkge.kernels import Pace, beside
 from fedkge.models import Gradient, Tables
 from fedkge.training.corpus import Corpus
 from fedkge.training.factored import Changes, Factored
-from fedkge.training.optimizers import OPTIMIZERS, Optimizer, dense
+from fedkge.training.optimizers import OPTIMIZERS, Adam, Optimizer, dense
 from fedkge.training.trainer import Batch, Trainer
 
 
@@ -57,6 +57,7 @@ class Stepper:
         own = {axis: Gradient(tables.table(axis), *how) for axis in self.ends}
         own |= {axis: Gradient(tables.table(axis), False) for axis in factored or ()}
         tables.gradients = own | {axis: lent.tables.gradients[axis] for axis in theirs if lent}
+        self.everyone = torch.ones_like(corpus.sizes, dtype=torch.bool)
         self.owner = {
             axis: torch.searchsorted(ends, torch.arange(int(ends[-1]), device=device), right=True)
             for axis, ends in self.ends.items()
@@ -115,6 +116,44 @@ class Stepper:
             pull = dense(gradient)[held.rows]  # before the optimizer clears it
             own.by_axis[axis].step(gradient, pace)
             held.step(pull, active)
+
+    # Rows that are late
+
+    def can_wait(self) -> bool:
+        """Whether entities that no step reads may take their steps later: nobody else moves or reads them."""
+        axis, only = Axis.ENTITY, list(self.every) == [""]
+        if not only or axis not in self.ends or axis in self.factored or axis in self._constrained:
+            return False
+        whole = self.kind.from_factors and not self.kind.rows_only
+        return whole and self.tables.gradients[axis].dense is None
+
+    def wait(self, late: bool) -> None:
+        """Whether entities take their steps when they are read, from the next `open` on."""
+        optimizer = self.every[""].by_axis[Axis.ENTITY]
+        assert isinstance(optimizer, Adam)
+        optimizer.wait(late)
+
+    def _waiting(self) -> Iterator[tuple[Adam, Pace]]:
+        own = self.every[""]
+        for axis, optimizer in own.by_axis.items():
+            if isinstance(optimizer, Adam) and optimizer.taken is not None:
+                yield optimizer, Pace(self.ends[axis], own.steps, self.everyone)
+
+    def open(self) -> None:
+        """Before the first of some steps: no row is late."""
+        for optimizer, pace in self._waiting():
+            assert optimizer.taken is not None
+            optimizer.taken.copy_(pace.steps[self.owner[Axis.ENTITY]])
+
+    def ready(self, batch: Batch) -> None:
+        """Before a step begins: the rows that it reads are as if they had taken every step."""
+        for optimizer, pace in self._waiting():
+            optimizer.catch_up(pace, batch.entities)
+
+    def close(self) -> None:
+        """After the last: all rows are."""
+        for optimizer, pace in self._waiting():
+            optimizer.catch_up(pace)
 
     def restart(self) -> None:
         """Forget the moments, as methods do that make a new optimizer every round."""

@@ -40,6 +40,13 @@ class Batch:
         """All entities that anchors are compared with, int64 [k]; they may repeat."""
         return self.index.flatten() if isinstance(self.index, Tensor) else self.index.ids()
 
+    @property
+    def entities(self) -> tuple[Tensor, ...]:
+        """All entities that are read, int64 [k] each; they may repeat."""
+        if isinstance(self.index, Tensor):
+            return self.anchor, self.index.flatten()
+        return self.anchor, self.index.true, self.index.negatives.flatten()
+
 
 Objective: TypeAlias = Callable[[Tables, Batch], Tensor]  #: the losses [b] of a batch's triples
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -303,9 +306,19 @@ def _corrections(steps: NDArray[np.int64], adam: Adam, dtype: np.dtype[np.floati
     return [(1 - beta**steps).astype(dtype) for beta in (adam.beta1, adam.beta2)]
 
 
+@lru_cache(8)
+def _all_corrections(adam: Adam, dtype: np.dtype[np.floating], count: int) -> list[object]:
+    """Those of the steps below `count`; that of step 0 is not used."""
+    return _corrections(np.arange(count), adam, dtype)
+
+
 def _constants(adam: Adam, dtype: np.dtype[np.floating]) -> tuple[object, ...]:
     beta1, beta2 = adam.beta1, adam.beta2
     return tuple(map(dtype.type, (adam.rate, beta1, beta2, 1 - beta1, 1 - beta2, adam.epsilon)))
+
+
+def all_rates(adam: Adam, like: Tensor) -> Tensor | None:
+    return None  # they are cheap here
 
 
 def moments(table: Tensor, kept: Tensor) -> Tensor:
@@ -327,8 +340,25 @@ def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace:
     site = np.searchsorted(pace.ends.numpy(), groups[0], side="right")
     state, dtype = (m.numpy(), v.numpy()), m.numpy().dtype
     corrections = _corrections(pace.steps.numpy(), adam, dtype)
-    sites = (site, pace.active.numpy(), *corrections)
+    active = pace.active.numpy()
+    sites = (site, active, *corrections)
     optimizers.adam_touched(*_factors(table, part), *groups, *state, *sites, _constants(adam, dtype))
+    if pace.taken is not None:
+        stepped = active[site]
+        pace.taken.numpy()[groups[0][stepped]] = pace.steps.numpy()[site[stepped]]
+
+
+def catch_up_(
+    table: Tensor, m: Tensor, v: Tensor, pace: Pace, adam: Adam, ids: Sequence[Tensor] | None = None
+) -> None:
+    assert pace.taken is not None
+    every = np.arange(len(table)) if ids is None else np.concatenate([_rows(one) for one in ids])
+    late, steps = np.empty((len(every), 3), np.int64), pace.steps.numpy()
+    late = late[: optimizers.late(every, pace.taken.numpy(), pace.ends.numpy(), steps, late)]
+    arrays = [tensor.detach().numpy() for tensor in (table, m, v)]
+    dtype = arrays[0].dtype
+    corrections = _all_corrections(adam, dtype, 1 << int(steps.max()).bit_length())
+    optimizers.catch_up(*arrays, late, *corrections, _constants(adam, dtype))
 
 
 def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:

@@ -138,6 +138,42 @@ def adam_touched(
             adam_row(table[i], m[i], v[i], gradient, constants, c1[s], c2[s])
 
 
+@serial()
+def late(ids, taken, ends, steps, out):
+    """The rows among `ids` that have missed steps: their numbers, the steps taken and due, into `out` [k, 3].
+
+    They count as caught up, so that no row is found twice. Returns how many there are.
+    """
+    found, alone = 0, ends.shape[0] == 1
+    for i in ids:
+        due = steps[0 if alone else np.searchsorted(ends, i, side="right")]
+        if taken[i] < due:
+            out[found, 0], out[found, 1], out[found, 2] = i, taken[i], due
+            taken[i] = due
+            found += 1
+    return found
+
+
+@elementwise()
+def catch_up(table, m, v, late, c1, c2, constants):
+    """`adam` for late rows: of a row with a gradient of 0; `c1` and `c2` are those of every step."""
+    rate, beta1, beta2, _, _, epsilon = constants
+    one = table.dtype.type(1)
+    for place in numba.prange(late.shape[0]):
+        i = late[place, 0]
+        soon = late[min(place + 1, late.shape[0] - 1), 0]
+        ask(table, soon)
+        ask(m, soon)
+        ask(v, soon)
+        row, first, second = table[i], m[i], v[i]
+        for step in range(late[place, 1] + 1, late[place, 2] + 1):
+            pace, root = rate / c1[step], one / np.sqrt(c2[step])
+            for d in range(row.shape[0]):
+                first[d] *= beta1
+                second[d] *= beta2
+                row[d] -= pace * first[d] / (np.sqrt(second[d]) * root + epsilon)
+
+
 @inline()
 def tie_row(row, kept, factors, gradient):
     """Add what a tie says to the gradient of one row."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -31,6 +32,7 @@ from fedkge.kernels.gpu import (
     similarity,
     sloping,
     stepping,
+    waiting,
 )
 from fedkge.kernels.gpu.grouping import Groups
 
@@ -200,13 +202,30 @@ def rates(pace: Pace, adam: Adam, dtype: torch.dtype) -> Tensor:
     return optimizers.corrections(replace(pace, rates=None), adam, dtype)
 
 
+def all_rates(adam: Adam, like: Tensor) -> Tensor:
+    return optimizers.all_corrections(adam, like.dtype, like.device)
+
+
 def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
     optimizers.adam(_own(table), _own(gradient), _own(m), _own(v), pace, adam)
 
 
 def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
+    if pace.taken is not None and heaping.fits(part):
+        heaping.adam_heaped(_own(table), part, _own(m), _own(v), pace, adam)
+        return
     groups = Groups.of(part, len(table))
     stepping.adam_touched(_own(table), part, groups, _own(m), _own(v), pace, adam)
+    if pace.taken is not None:
+        ids = torch.cat((part.index.flatten(), part.ids))
+        site = torch.searchsorted(pace.ends, ids, right=True)
+        pace.taken[ids] = torch.where(pace.active[site], pace.steps[site].int(), pace.taken[ids])
+
+
+def catch_up_(
+    table: Tensor, m: Tensor, v: Tensor, pace: Pace, adam: Adam, ids: Sequence[Tensor] | None = None
+) -> None:
+    waiting.catch_up(_own(table), _own(m), _own(v), pace, adam, ids)
 
 
 def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:

@@ -87,7 +87,9 @@ def _adam_heaped(
     ties,  # [height, 3] if TIED
     steps,
     height,
+    taken,  # [height] if LATE
     TIED: tl.constexpr,
+    LATE: tl.constexpr,  # only rows that are touched take the step
     ALONE: tl.constexpr,  # one site: rows are loaded before it is known whether it steps
     KEEP: tl.constexpr,
     HOLD: tl.constexpr,
@@ -106,7 +108,7 @@ def _adam_heaped(
     d = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)[None, :]
     inside = (row < height)[:, None] & (d < WIDTH)
     at = row[:, None] * WIDTH + d
-    if ALONE:
+    if ALONE and not LATE:
         x, first, second = _state(table, m, v, at, inside, KEEP, HOLD)
     heaped = inside & (tl.load(touched + row, mask=row < height, other=0) != 0)[:, None]
     g = tl.load(sums + at, mask=heaped, other=0.0)
@@ -116,6 +118,11 @@ def _adam_heaped(
     else:
         site = site_of(row, ends, sites, SEARCH)
         now = inside & steps_now(site, active, sites)[:, None]
+    if LATE:
+        now &= heaped
+        count = tl.load(steps + site, mask=site < sites, other=0)
+        tl.store(taken + row, count.to(tl.int32), mask=tl.max(now.to(tl.int32), 1) != 0)
+    if LATE or not ALONE:
         x, first, second = _state(table, m, v, at, now, KEEP, HOLD)
     tl.store(sums + at, tl.zeros_like(g), mask=heaped)
     if CHUNK >= WIDTH:  # elsewhere other programs read it
@@ -128,25 +135,31 @@ def _adam_heaped(
         g += tl.load(factors + 1, mask=there, other=0.0) * x
         g += tl.load(factors + 2, mask=there, other=0.0) * k
     rate = tl.load(corrections + site, mask=site < sites, other=0.0)[:, None]
-    root = tl.load(corrections + sites + site, mask=site < sites, other=1.0)[:, None]
-    x, first, second = adam_step(x, g, first, second, rate, root, BETA1, BETA2, EPSILON)
+    inverse = tl.load(corrections + sites + site, mask=site < sites, other=1.0)[:, None]
+    x, first, second = adam_step(x, g, first, second, rate, inverse, BETA1, BETA2, EPSILON)
     tl.store(table + at, x, mask=now, eviction_policy=HOLD)
     tl.store(m + at, first, mask=now, eviction_policy=KEEP)
     tl.store(v + at, second, mask=now, eviction_policy=KEEP)
 
 
 def adam_heaped(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
-    """Step a whole table; rows that no part touched have a gradient of 0, which is not read."""
+    """Step a whole table; rows that no part touched have a gradient of 0, which is not read.
+
+    Where rows may be late, those take no step now.
+    """
     assert part.room is not None
     room, (height, width), sites = part.room, table.shape, len(pace.ends)
     heap(part, room.sums, room.touched)
     chunk = min(triton.next_power_of_2(width), LONGEST)
     grid = (triton.cdiv(height, ROWS), triton.cdiv(width, chunk))
     tie = (table, table) if part.tie is None else (part.tie.kept, part.tie.factors.contiguous())
+    late = pace.taken is not None  # what was read for this step is still in the cache
     owners = (*sites_of(pace), corrections(pace, adam, table.dtype), sites, *tie, pace.steps, height)
-    meta = {"TIED": part.tie is not None, "ALONE": sites == 1, "KEEP": KEEP, "HOLD": HOLD}
-    meta |= {"SEARCH": sites.bit_length(), **constants_of(adam)}
+    taken = table if pace.taken is None else pace.taken
+    flags = {"TIED": part.tie is not None, "LATE": late, "ALONE": sites == 1}
+    hints = {"KEEP": "" if late else KEEP, "HOLD": "" if late else HOLD}
+    meta = {"SEARCH": sites.bit_length(), **flags, **hints, **constants_of(adam)}
     tile = {"WIDTH": width, "ROWS": ROWS, "CHUNK": chunk, "num_warps": WARPS}
-    launch(_adam_heaped, grid, table, m, v, room.sums, room.touched, *owners, **meta, **tile)
+    launch(_adam_heaped, grid, table, m, v, room.sums, room.touched, *owners, taken, **meta, **tile)
     if chunk < width:
         room.touched.zero_()

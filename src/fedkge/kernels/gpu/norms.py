@@ -20,6 +20,20 @@ CUT = 1024  #: units that are cut at once
 
 
 @triton.jit
+def _met(row, rows, lengths, begin, end, BLOCK: tl.constexpr):
+    """For each of the held rows the lengths, added up, of the terms from `begin` to `end` that meet it."""
+    same = tl.zeros((BLOCK,), lengths.dtype.element_ty)
+    whole = begin + (end - begin) // AT_ONCE * AT_ONCE
+    for start in range(begin, whole, AT_ONCE):
+        for i in tl.static_range(AT_ONCE):
+            twin = tl.load(rows + start + i).to(tl.int32)
+            same += tl.where(row == twin, tl.load(lengths + start + i), 0.0)
+    for j in range(whole, end):
+        same += tl.where(row == tl.load(rows + j).to(tl.int32), tl.load(lengths + j), 0.0)
+    return same
+
+
+@triton.jit
 def _squares(out, rows, lengths, starts, k, BLOCK: tl.constexpr):
     u = tl.program_id(0).to(tl.int64)
     first = tl.load(starts + u) * k
@@ -32,14 +46,9 @@ def _squares(out, rows, lengths, starts, k, BLOCK: tl.constexpr):
         t = begin + tl.arange(0, BLOCK)
         row = tl.load(rows + t, mask=t < count, other=-1).to(tl.int32)  # still tells rows below 2^32 apart
         length = tl.load(lengths + t, mask=t < count, other=0.0)
-        same = tl.zeros((BLOCK,), lengths.dtype.element_ty)
-        for start in range(begin, count, AT_ONCE):
-            for i in tl.static_range(AT_ONCE):
-                j = start + i
-                twin = tl.load(rows + j, mask=j < count, other=-1).to(tl.int32)
-                more = tl.load(lengths + j, mask=j < count, other=0.0)
-                more = tl.where(j >= begin + BLOCK, 2 * more, more)  # for both orders
-                same += tl.where(row == twin, more, 0.0)
+        held = tl.minimum(begin + BLOCK, count)
+        same = _met(row, rows, lengths, begin, held, BLOCK)
+        same += 2 * _met(row, rows, lengths, held, count, BLOCK)  # in both orders
         total += length.to(tl.float64) * same.to(tl.float64)
         begin += tl.num_programs(1) * BLOCK
     place = u * tl.num_programs(1) + tl.program_id(1)

@@ -16,6 +16,7 @@ from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Pace, Similarity
 from fedkge.kernels.gpu.launch import Tiles, launch
 
 DENSE = Tiles(2048)
+STEPS = 40_000  #: steps after which Adam's corrections are 1, to the last bit of float64
 EPSILON_OF_ADAGRAD = tl.constexpr(ADAGRAD_EPSILON)
 
 
@@ -23,15 +24,15 @@ EPSILON_OF_ADAGRAD = tl.constexpr(ADAGRAD_EPSILON)
 def _corrections(
     out, steps, rate: tl.float64, sites, LOG1: tl.constexpr, LOG2: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """out[0] = rate / (1 - beta1^steps), out[1] = sqrt(1 - beta2^steps); logarithms to base 2."""
+    """out[0] = rate / (1 - beta1^steps), out[1] = 1 / sqrt(1 - beta2^steps); logarithms to base 2."""
     s = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     taken = tl.maximum(tl.load(steps + s, mask=s < sites, other=1), 1).to(tl.float64)
     tl.store(out + s, rate / (1.0 - tl.exp2(taken * LOG1)), mask=s < sites)
-    tl.store(out + sites + s, tl.sqrt(1.0 - tl.exp2(taken * LOG2)), mask=s < sites)
+    tl.store(out + sites + s, 1.0 / tl.sqrt(1.0 - tl.exp2(taken * LOG2)), mask=s < sites)
 
 
 def corrections(pace: Pace, adam: Adam, dtype: torch.dtype) -> Tensor:
-    """Each site's bias-corrected rate and the root that corrects its second moment `[2, s]`."""
+    """Each site's bias-corrected rate, and what corrects the root of its second moment `[2, s]`."""
     if pace.rates is not None:
         return pace.rates
     sites = len(pace.steps)
@@ -40,6 +41,12 @@ def corrections(pace: Pace, adam: Adam, dtype: torch.dtype) -> Tensor:
     grid = (triton.cdiv(sites, 32),)
     launch(_corrections, grid, out, pace.steps, adam.rate, sites, *logs, BLOCK=32, num_warps=1)
     return out
+
+
+def all_corrections(adam: Adam, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Those of all steps `[2, STEPS]`, from the last of which on they stay; of step 0 they are not used."""
+    steps = torch.arange(STEPS, device=device)
+    return corrections(Pace(steps, steps, steps), adam, dtype)
 
 
 @triton.jit
@@ -63,11 +70,11 @@ def steps_now(site, active, sites):
 
 
 @triton.jit
-def adam_step(value, g, m, v, rate, root, BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr):
-    """One step of Adam (Kingma & Ba, 2015) as torch.optim.Adam takes it."""
+def adam_step(value, g, m, v, rate, inverse, BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr):
+    """One step of Adam (Kingma & Ba, 2015) as torch.optim.Adam takes it; `inverse` corrects the root of v."""
     m = BETA1 * m + (1 - BETA1) * g
     v = BETA2 * v + (1 - BETA2) * g * g
-    return value - rate * m / (tl.sqrt(v) / root + EPSILON), m, v
+    return value - rate * m / (tl.sqrt(v) * inverse + EPSILON), m, v
 
 
 @triton.jit
@@ -106,11 +113,11 @@ def _adam(
 ):
     g, at, site, mask = _take(gradient, ends, active, height, sites, SEARCH, WIDTH, BLOCK, CHUNK)
     rate = tl.load(corrections + site, mask=site < sites, other=0.0)[:, None]
-    root = tl.load(corrections + sites + site, mask=site < sites, other=1.0)[:, None]
+    inverse = tl.load(corrections + sites + site, mask=site < sites, other=1.0)[:, None]
     value = tl.load(table + at, mask=mask, other=0.0)
     first = tl.load(m + at, mask=mask, other=0.0)
     second = tl.load(v + at, mask=mask, other=0.0)
-    value, first, second = adam_step(value, g, first, second, rate, root, BETA1, BETA2, EPSILON)
+    value, first, second = adam_step(value, g, first, second, rate, inverse, BETA1, BETA2, EPSILON)
     tl.store(table + at, value, mask=mask)
     tl.store(m + at, first, mask=mask)
     tl.store(v + at, second, mask=mask)

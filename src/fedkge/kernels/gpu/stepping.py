@@ -69,18 +69,18 @@ def _adam_touched(
         site = site_of(row, ends, sites, SEARCH)
         if steps_now(site, active, sites):
             rate = tl.load(corrections + site)
-            root = tl.load(corrections + sites + site)
-            _step_row(table, m, v, at, live, x, g_x, rate, root, BETA1, BETA2, EPSILON)
+            inverse = tl.load(corrections + sites + site)
+            _step_row(table, m, v, at, live, x, g_x, rate, inverse, BETA1, BETA2, EPSILON)
             if KIND == MODULUS:
-                _step_row(table, m, v, at + SPAN, live, y, g_y, rate, root, BETA1, BETA2, EPSILON)
+                _step_row(table, m, v, at + SPAN, live, y, g_y, rate, inverse, BETA1, BETA2, EPSILON)
         head = end
 
 
 @triton.jit
-def _step_row(table, m, v, at, mask, value, g, rate, root, BETA1, BETA2, EPSILON):
+def _step_row(table, m, v, at, mask, value, g, rate, inverse, BETA1, BETA2, EPSILON):
     first = tl.load(m + at, mask=mask, other=0.0)
     second = tl.load(v + at, mask=mask, other=0.0)
-    value, first, second = adam_step(value, g, first, second, rate, root, BETA1, BETA2, EPSILON)
+    value, first, second = adam_step(value, g, first, second, rate, inverse, BETA1, BETA2, EPSILON)
     tl.store(table + at, value, mask=mask)
     tl.store(m + at, first, mask=mask)
     tl.store(v + at, second, mask=mask)
@@ -164,10 +164,10 @@ def _adam_whole(
             if KIND == MODULUS:
                 g_y += tied(y, kept, at + SPAN, live, ties + row * 3)
         rate = tl.load(corrections + site)
-        root = tl.load(corrections + sites + site)
-        _step_row(table, m, v, at, live, x, g_x, rate, root, BETA1, BETA2, EPSILON)
+        inverse = tl.load(corrections + sites + site)
+        _step_row(table, m, v, at, live, x, g_x, rate, inverse, BETA1, BETA2, EPSILON)
         if KIND == MODULUS:
-            _step_row(table, m, v, at + SPAN, live, y, g_y, rate, root, BETA1, BETA2, EPSILON)
+            _step_row(table, m, v, at + SPAN, live, y, g_y, rate, inverse, BETA1, BETA2, EPSILON)
 
 
 def adam_whole(
