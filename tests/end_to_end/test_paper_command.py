@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from commands import answer, fedkge, refused
-from fedkge.papers.records import read_lines, read_records
+from fedkge.papers.records import read_lines, read_records, write_records
 
 pytest.importorskip("numba")
 pytestmark = pytest.mark.usefixtures("here")
@@ -117,6 +118,19 @@ def test_time_ends_a_run_that_goes_on_later(project: Path, monkeypatch: pytest.M
     for part in ("metrics", "valid", "curve", "ranks", "bytes", "triples", "courses", "config"):
         assert one[part] == other[part], part
     assert not (project / "docs").exists()  # records went elsewhere
+
+
+def test_runs_that_are_recorded_without_a_curve_are_run_again_if_asked(project: Path) -> None:
+    line = ("paper", "p-table1", "--rows", "*/fedep")
+    assert fedkge(*line).exit_code == 0
+    ((key, record),) = read_records(project).items()
+    write_records(project, [{name: value for name, value in record.items() if name != "curve"}])
+    for more, count in ((), 0), (("--curves",), 1):
+        assert len(answer(*line, *more, "--dry-run")) == count
+    shutil.rmtree(project / "runs")
+    assert fedkge(*line, "--curves").exit_code == 0
+    assert read_records(project)[key]["curve"] == record["curve"]
+    assert answer(*line, "--curves", "--dry-run") == []
 
 
 def test_lanes_give_the_same_and_records_are_taken_in(project: Path) -> None:

@@ -36,7 +36,7 @@ KEPT = kept()
 
 def test_presets_of_every_protocol_are_kept() -> None:
     families = {name.partition("-fb15k237")[0] for name in KEPT}
-    assert families == {"fedlu-2023", "fedkge-l3", "fedkge-sa", "feds-2024", "pfedeg-2024"}
+    assert families == {"dpkge-2022", "fedkge-l3", "fedkge-sa", "fedlu-2023", "feds-2024", "pfedeg-2024"}
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -13,9 +14,10 @@ import fedkge
 from fedkge.config import read_toml, variants
 from fedkge.errors import ConfigError, DataError
 from fedkge.papers.catalogue import Job, Table, chosen_tables, jobs, matching, read_tables
-from fedkge.papers.curves import pictures
+from fedkge.papers.curves import MOST, drawable, overview, pictures, points
+from fedkge.papers.curves_page import caption, curves_page
 from fedkge.papers.lines import Line, costs, lines
-from fedkge.papers.pages import INDEX, PAGES, index, page, rows_of
+from fedkge.papers.pages import INDEX, PAGES, index, page, pages
 from fedkge.papers.protocols import checkout, read_protocols
 from fedkge.papers.records import (
     FOLDER,
@@ -34,6 +36,7 @@ from fedkge.reports.folders.options import flat
 from fedkge.runs.experiment import Experiment
 from run_folders import write_ranks, write_run
 
+SVG = "{http://www.w3.org/2000/svg}"
 ROOT = Path(__file__).parents[2]
 PROTOCOLS = read_protocols(ROOT)
 TABLES = read_tables(ROOT)
@@ -314,32 +317,89 @@ def test_old_records_keep_what_they_told() -> None:
 # Pages
 
 
+def shown_by(picture: str) -> list[str]:
+    """Every text of a picture."""
+    return ["".join(text.itertext()) for text in ElementTree.fromstring(picture).iter(f"{SVG}text")]
+
+
 def test_curves_are_drawn_over_rounds_and_bytes(tmp_path: Path) -> None:
-    names = ("single", "fedep")
+    names = ("single", "collective", "fedep")
     records = [record_of(tmp_path / name, job_of("fedlu-table1", f"c3-transe/{name}")) for name in names]
+    for record in records[:2]:
+        record["curve"] = [[number, mrr, 0, 0] for number, mrr, *_ in record["curve"]]
     old = {**record_of(tmp_path / "old", job_of("fedlu-table1", "c3-transe/fedec")), "inferred": ["config"]}
     del old["curve"]
-    found = rows("fedlu-table1", [*records, old])
-    drawn = {file: picture for file, _, picture in pictures("fedlu-table1", found)}
-    over_rounds, over_bytes = (
-        drawn[f"fedlu-table1-fb15k-237-C3-transe-{over}.svg"] for over in ("rounds", "bytes")
-    )
-    assert len(drawn) == 2
-    assert all(f"{name}</text>" in over_rounds for name in names)
-    assert "single" not in over_bytes  # it sends nothing
-    assert "fedec" not in over_rounds + over_bytes
     known = {key_of(record): record for record in [*records, old]}
-    text = page(TABLES["fedlu-table1"], PROTOCOLS["fedlu-2023"], known)
-    assert [file for file in drawn if f"({file})" in text] == list(drawn)
+    (drawn,), (without,) = overview(TABLES.values(), PROTOCOLS, known)
+    assert drawn.file == "curves-fb15k-237-C3-transe-fedlu-2023.svg"
+    texts = shown_by(drawn.svg)
+    assert {"over rounds", "over bytes", "validation MRR", *names} <= set(texts)
+    assert all(texts.count(name) == 1 for name in names), "both panels have one legend"
+    left, right = list(ElementTree.fromstring(drawn.svg).iter(f"{SVG}g"))[::2]
+    dotted = [line for line in right.iter(f"{SVG}polyline") if line.get("stroke-dasharray") == "2 3"]
+    assert len(dotted) == 2, "alone and pooled send nothing"
+    for line in dotted:
+        assert len({point.split(",")[1] for point in line.attrib["points"].split()}) == 1
+    assert len(list(left.iter(f"{SVG}polyline"))) == len(list(right.iter(f"{SVG}polyline"))) == 3
+    assert without.name == "fedec"
+    assert "fedec" not in texts
+    text = curves_page([drawn], [without])
+    assert f"({drawn.file})" in text
+    assert "- fb15k-237-C3, transe, fedlu-2023: fedec\n" in text
+
+
+def test_a_caption_tells_settings_and_marks(tmp_path: Path) -> None:
+    cap = job_of("fedlu-table1", "c3-transe/fedep").experiment().rounds
+    records = [
+        record_of(tmp_path / "fedep", job_of("fedlu-table1", "c3-transe/fedep")),
+        record_of(tmp_path / "fedprox", job_of("fedlu-table1", "c3-transe/fedprox")),
+    ]
+    records[0]["courses"] = {"federation": {"best_round": cap - 5, "rounds": cap}}
+    (picture,) = pictures(TABLES["fedlu-figure4"], rows("fedlu-figure4", records))
+    assert [one.name for one in picture.lines if one.capped] == ["fedep"]
+    assert picture.svg.count('fill="#ffffff" stroke=') == 2, "a ring in each panel"
+    told = caption(picture.lines)
+    assert f"`rounds={cap}`" in told
+    assert "Unlike the paper: fedprox mu=0.001 (paper: 0.1)." in told
+    assert "Ended at the cap: fedep." in told
+    assert "differ" not in told
+    assert "Dots" not in told
+    assert not pictures(TABLES["fedlu-table1"], rows("fedlu-table1", records)), "it does not ask for curves"
+
+
+def test_an_old_record_tells_three_points() -> None:
+    spent = {"R@CG": 90, "bytes@CG": 900, "valid_mrr": 0.398, "reference_mrr": 0.4}
+    some = {"R@98": 40, "bytes@98": 400, "R@99": 60, "bytes@99": 600}
+    bounds = [(40, pytest.approx(0.392), 400), (60, pytest.approx(0.396), 600)]
+    best = (90, 0.398, 900)
+    assert points({"spent": spent | some}) == [*bounds, best]
+    assert points({"spent": spent | some | {"R@99": "never", "bytes@99": "never"}}) == [bounds[0], best]
+    assert points({"spent": spent | some | {"R@99": 90, "bytes@99": 900}}) == [bounds[0], best]
+    both = {"R@98": 60, "bytes@98": 600}
+    assert points({"spent": spent | some | both}) == [bounds[1], best]
+    assert points({}) == []
+
+
+def test_long_curves_are_thinned(tmp_path: Path) -> None:
+    """A picture of many methods stays small; the best and the last round stay."""
+    job = job_of("fedlu-table1", "c3-transe/fedep")
+    record = record_of(tmp_path / "run", job)
+    record["curve"] = [[n, 0.9 if n == 501 else n / 2000, n, 10 * n] for n in range(1, 1001)]
+    (one,) = drawable(rows("fedlu-table1", [record], "c3-transe/fedep"))
+    assert len(one.points) <= MOST + 2
+    assert {501, 1000} < {point.round for point in one.points}
+    record["curve"] = record["curve"][-1:]  # validated once, at the end
+    assert drawable(rows("fedlu-table1", [record], "c3-transe/fedep")) == []
 
 
 def test_pages_are_what_the_records_give() -> None:
     records = read_records(ROOT)
     assert index(ROOT, records) == (ROOT / INDEX).read_text(encoding="utf-8")
-    runnable = [table for table in TABLES.values() if table.runs]
-    assert {path.stem for path in (ROOT / PAGES).glob("*.md")} == {table.name for table in runnable}
-    for table in runnable:
-        text = (ROOT / PAGES / f"{table.name}.md").read_text(encoding="utf-8")
-        assert page(table, PROTOCOLS[table.protocol], records) == text, f"run fedkge paper docs: {table.name}"
-        for file, _, picture in pictures(table.name, rows_of(table, PROTOCOLS[table.protocol], records)):
-            assert (ROOT / PAGES / file).read_text(encoding="utf-8") == picture
+    files = {path.name: path for path in (ROOT / PAGES).iterdir()}
+    made = pages(ROOT, records)
+    assert made.keys() == files.keys(), "run fedkge paper docs"
+    for file, text in made.items():
+        assert files[file].read_text(encoding="utf-8") == text, f"run fedkge paper docs: {file}"
+        if file.endswith(".svg"):
+            assert len(text) < 60_000
+            ElementTree.fromstring(text)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,6 +48,9 @@ def paper(
             help="A JSON Lines file for new records. Unset: papers/records, and docs/results follow."
         ),
     ] = None,
+    curves: Annotated[
+        bool, typer.Option("--curves", help="Run again what is recorded without its curve.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be run, in this order.")
     ] = False,
@@ -71,20 +75,27 @@ def paper(
             return
         if records is not None:
             known |= read_lines(records)
-        tables, missing = _plan(root, protocols, known, names, rows, seeds)
+        lacking = partial(_lacking, known=known, curves=curves)
+        tables, missing = _plan(root, protocols, known, names, rows, seeds, lacking)
         if dry_run:
             show([{"row": job.row, "seed": job.seed} for job in missing], json, f"{len(missing)} runs to do")
             return
-        failed = _train(missing, known, root, records, out, device, lanes, seconds)
+        failed = _train(missing, known, root, records, out, device, lanes, seconds, lacking)
         if records is None:
             write_pages(root, known)
         if json:
-            print_json({"missing": sum(job.recorded(known) is None for job in missing), "failed": failed})
+            print_json({"missing": sum(map(lacking, missing)), "failed": failed})
         else:
             for table in tables:
                 print(page(table, protocols[table.protocol], known))
         if failed:
             raise typer.Exit(2)
+
+
+def _lacking(job: Job, known: Mapping[str, Record], curves: bool) -> bool:
+    """Whether a run is not recorded; with `curves`, whether its curve is not."""
+    record = job.recorded(known)
+    return record is None or (curves and "curve" not in record)
 
 
 def _plan(
@@ -94,6 +105,7 @@ def _plan(
     names: Sequence[str],
     rows: str | None,
     seeds: str,
+    lacking: Callable[[Job], bool],
 ) -> tuple[list[Table], list[Job]]:
     """The tables, and the runs that they lack; seed by seed, in the order of names and rows."""
     from fedkge.cli.experiments import listed, numbers
@@ -102,8 +114,8 @@ def _plan(
     tables = chosen_tables(read_tables(root), names)
     every = [job for table in tables for job in jobs(table, protocols[table.protocol], numbers(seeds))]
     asked = matching(every, listed("--rows", rows, "c3-*/fedlu") if rows else [])
-    missing = [job for job in asked if job.recorded(known) is None]
-    stale = sum(job.key in known for job in missing)
+    missing = [job for job in asked if lacking(job)]
+    stale = sum(job.key in known and job.recorded(known) is None for job in missing)
     more = f"; {stale} have records of other options than their presets have now" if stale else ""
     print(f"note: {len(asked) - len(missing)} of {len(asked)} runs are recorded{more}", file=sys.stderr)
     return tables, missing
@@ -118,6 +130,7 @@ def _train(
     device: str,
     lanes: int,
     seconds: float | None,
+    lacking: Callable[[Job], bool],
 ) -> list[str]:
     """Run; every record is on the disk before the next run begins. What failed, in words."""
     from fedkge.front.progress import progress
@@ -141,7 +154,7 @@ def _train(
                 write_records(root, [outcome.record])
             else:
                 append(records, outcome.record)
-    left = sum(job.recorded(known) is None for job in missing)
+    left = sum(map(lacking, missing))
     if left:
         print(f"note: {left} runs are left; the same command goes on", file=sys.stderr)
     return failed

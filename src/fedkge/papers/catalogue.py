@@ -45,6 +45,7 @@ class Table:
     protocol: str
     metrics: tuple[str, ...] = ()  #: in the order of the paper's columns
     costs: bool = False  #: rounds, values and bytes until convergence, in units of `fedep`
+    curves: bool = False  #: its rows are drawn over rounds and bytes, on its own page
     note: str = ""
     alternatives: tuple[str, ...] = ()  #: variants of which validation chooses the one that is shown
     runs: tuple[Batch, ...] = ()

@@ -1,45 +1,196 @@
-"""Curves of runs as pictures: validation MRR over rounds and over bytes, for each data set and model."""
+"""Curves of runs as pictures: validation MRR over rounds and over bytes sent, for each data set and model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from math import ceil
+from typing import Any, NamedTuple, TypeAlias
 
-from fedkge.papers.lines import Line
+from fedkge.papers.catalogue import Table
+from fedkge.papers.lines import Line, rows_of
+from fedkge.papers.protocols import Protocol
+from fedkge.papers.records import Record
 from fedkge.reports.compared.experiments import COLOURS
-from fedkge.reports.drawing.figure import Figure, Trace, bytes_axis
-from fedkge.reports.drawing.svg import svg
+from fedkge.reports.compared.reference import CONVERGED, LEVELS
+from fedkge.reports.drawing.axes import scaled
+from fedkge.reports.drawing.figure import Figure, Trace, decades, mark, titled
+from fedkge.reports.drawing.svg import DASHES, panels
 
-ROUND, BYTES = 0, 3  #: places in a point of a record's curve
-AXES = {"rounds": (ROUND, {"title": {"text": "round"}}), "bytes": (BYTES, bytes_axis("sent, both ways"))}
+Look: TypeAlias = tuple[str, int]  # colour, dash
+SEED = 0  #: the run of a method that is drawn
+MOST = 120  #: points of a line
+HEIGHT = 320  #: pixels of a panel
+DOTTED = 2  #: the dash of a method that sends nothing, over bytes
 
 
-def pictures(name: str, found: Sequence[Line]) -> Iterator[tuple[str, str, str]]:
-    """Of each: a file's name, what it shows, the SVG. Runs without curves are in none.
+class Point(NamedTuple):
+    """Where a run was after a validated round."""
 
-    A line is the curve of its first seed. Over bytes are runs that send something.
+    round: int
+    mrr: float
+    sent: int  #: bytes, both ways
+
+
+class Drawn(NamedTuple):
+    """A line of a picture: one method's run."""
+
+    line: Line
+    points: Sequence[Point]
+    whole: bool  #: False: the record tells some points only
+    capped: bool  #: the run ended with the last round that it may have
+
+    @property
+    def name(self) -> str:
+        return self.line.name
+
+
+class Picture(NamedTuple):
+    """A file of docs/results."""
+
+    file: str
+    title: str
+    lines: Sequence[Drawn]
+    svg: str
+
+
+def points(record: Record) -> list[Point]:
+    """A record's validated rounds. Of an old record, the rounds that it tells the costs of, or none.
+
+    At 98 and 99 % of the reference's best the run's MRR was at least that much: this bound is the point.
     """
-    drawn = [line for line in found if not line.view and any("curve" in one for one in line.records)]
-    for (data, model), group in groupby(drawn, key=lambda line: line.subject):
-        lines = list(group)
-        for over, (place, axis) in AXES.items():
-            traces = [trace for i, line in enumerate(lines) if (trace := _trace(line, place, i))["x"]]
-            if traces:
-                title = f"{data}, {model}: validation MRR over {over}"
-                label = f"{title}: one line for each of {', '.join(trace['name'] for trace in traces)}."
-                layout = {"xaxis": axis, "yaxis": {"title": {"text": "validation MRR"}}}
-                picture = svg(Figure(title, label, traces, layout, 360, longest=60))
-                yield f"{name}-{data}-{model}-{over}.svg", title, picture
+    if "curve" in record:
+        return [Point(number, mrr, sent) for number, mrr, _, sent in record["curve"]]
+    if not (spent := record.get("spent")):
+        return []
+    best = Point(spent[f"R@{CONVERGED}"], spent["valid_mrr"], spent[f"bytes@{CONVERGED}"])
+    found = {best.round: best}
+    for level, share in LEVELS.items():
+        number = spent[f"R@{level}"]
+        if isinstance(number, int) and number < best.round:
+            found.setdefault(number, Point(number, share * spent["reference_mrr"], spent[f"bytes@{level}"]))
+    return [found[number] for number in sorted(found)]
 
 
-def _trace(line: Line, place: int, number: int) -> Trace:
-    curve = next(record["curve"] for record in line.records if "curve" in record)
-    points = [point for point in curve if place == ROUND or point[place] > 0]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": line.name,
-        "x": [point[place] for point in points],
-        "y": [point[1] for point in points],
-        "meta": {"series": f"s{number % COLOURS}", "dash": number // COLOURS},
-    }
+def overview(
+    tables: Iterable[Table], protocols: Mapping[str, Protocol], records: Mapping[str, Record]
+) -> tuple[list[Picture], list[Line]]:
+    """A picture for each data set, model and paper's settings; and lines with a record but no curve.
+
+    Methods have the options of their presets: points of grids are on pages of their own.
+    """
+    every: dict[tuple[str, str, str], dict[str, Line]] = {}
+    for table in (table for table in tables if table.runs):
+        for line in rows_of(table, protocols[table.protocol], records):
+            if _first(line) and not line.view and not line.job.assignments:
+                of = every.setdefault((*line.subject, table.protocol), {})
+                of.setdefault(line.name, line)
+    found = {subject: drawable(of.values()) for subject, of in sorted(every.items())}
+    looks = _looks(found.values())
+    drawn, without = [], []
+    for (data, model, key), lines in found.items():
+        told = {one.name for one in lines}
+        without += [
+            line
+            for name, line in every[data, model, key].items()
+            if name not in told and "curve" not in (_first(line) or {})
+        ]
+        if lines:
+            title = f"{data}, {model}, settings of {protocols[key].paper}"
+            drawn.append(picture(f"curves-{data}-{model}-{key}.svg", title, lines, looks))
+    return drawn, without
+
+
+def pictures(table: Table, found: Sequence[Line]) -> list[Picture]:
+    """The rows of a table that asks for curves: a picture for each data set and model."""
+    shown = [line for line in found if not line.view] if table.curves else []
+    by_subject = {of: drawable(group) for of, group in groupby(shown, key=lambda line: line.subject)}
+    looks = _looks(by_subject.values())
+    return [
+        picture(f"{table.name}-{data}-{model}.svg", f"{data}, {model}", lines, looks)
+        for (data, model), lines in by_subject.items()
+        if lines
+    ]
+
+
+def drawable(found: Iterable[Line]) -> list[Drawn]:
+    """Lines with something to draw."""
+    drawn = []
+    for line in found:
+        if (record := _first(line)) and (told := points(record)) and not _is_dot(record):
+            capped = max(course["rounds"] for course in record["courses"].values()) >= line.cap
+            drawn.append(Drawn(line, _thinned(told), "curve" in record, capped))
+    return drawn
+
+
+def _is_dot(record: Record) -> bool:
+    """Whether a run was validated once, at its end: that is no curve."""
+    return len(record.get("curve", ())) == 1
+
+
+def _first(line: Line) -> Record | None:
+    """The record of the seed that is drawn."""
+    return next((record for record in line.records if record["seed"] == SEED), None)
+
+
+def _thinned(told: Sequence[Point]) -> list[Point]:
+    """At most so many points, evenly; the best and the last are among them."""
+    step = ceil(len(told) / MOST)
+    kept = {*range(0, len(told), step), len(told) - 1}
+    kept.add(max(range(len(told)), key=lambda i: told[i].mrr))
+    return [told[i] for i in sorted(kept)]
+
+
+# Drawing
+
+
+def picture(file: str, title: str, found: Sequence[Drawn], looks: Mapping[str, Look]) -> Picture:
+    """Two panels with the same y axis: over rounds, and over bytes where a method sends some."""
+    heights = [point.mrr for one in found for point in one.points]
+    room = 0.05 * (max(heights) - min(heights)) or 0.01
+    scale = titled("validation MRR", range=[min(heights) - room, max(heights) + room])
+
+    def panel(name: str, xaxis: Mapping[str, Any], traces: Iterable[Sequence[Trace]]) -> Figure:
+        layout = {"xaxis": xaxis, "yaxis": scale}
+        return Figure(name, "", [trace for of in traces for trace in of], layout, HEIGHT, longest=60)
+
+    rounds = (_traces(one, looks[one.name], [point.round for point in one.points]) for one in found)
+    figures = [panel("over rounds", titled("round"), rounds)]
+    if sent := [point.sent for one in found for point in one.points if point.sent]:
+        ends = min(sent), max(sent)
+        axis = titled("sent, both ways, logarithmic") | decades(*ends, lambda of: f"{scaled(of, 3)}B")
+        figures.append(panel("over bytes", axis, (_over_bytes(one, looks[one.name], ends) for one in found)))
+    names = ", ".join(one.name for one in found)
+    label = f"Validation MRR over rounds and over bytes sent: one line for each of {names}."
+    return Picture(file, title, found, panels(title, label, figures))
+
+
+def _looks(groups: Iterable[Sequence[Drawn]]) -> dict[str, Look]:
+    """Colour and dash of each method, the same in all pictures of a page.
+
+    Neighbours differ in both, so that a line is known without its colour.
+    """
+    named = {one.name: one.line.job.experiment().method.kind for group in groups for one in group}
+    looks: dict[str, Look] = {name: (kind, 0) for name, kind in named.items() if kind in ("alone", "pooled")}
+    for turn, name in enumerate(sorted(named.keys() - looks.keys())):
+        looks[name] = f"s{turn % COLOURS}", (turn + turn // COLOURS) % len(DASHES)
+    return looks
+
+
+def _traces(one: Drawn, look: Look, x: Sequence[int | None]) -> list[Trace]:
+    """A line; dots where only they are known; a ring at the end of a run that ended at the cap."""
+    y, mode = [point.mrr for point in one.points], "lines" if one.whole else "lines+markers"
+    drawn = [mark("scatter", one.name, *look, x=x, y=y, mode=mode)]
+    if one.capped:
+        ring: Trace = {"marker": {"symbol": "circle-open", "size": 10}, "mode": "markers"}
+        drawn.append(mark("scatter", "", *look, x=x[-1:], y=y[-1:], **ring))
+    return drawn
+
+
+def _over_bytes(one: Drawn, look: Look, ends: tuple[int, int]) -> list[Trace]:
+    """The line; of a method that sends nothing, the best that it came to."""
+    sent = [point.sent or None for point in one.points]
+    if any(sent):
+        return _traces(one, look, sent)
+    best = max(point.mrr for point in one.points)
+    return [mark("scatter", one.name, look[0], DOTTED, x=list(ends), y=[best, best], mode="lines")]

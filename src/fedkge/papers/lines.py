@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from fedkge.papers.catalogue import Job, Table
+from fedkge.papers.catalogue import Job, Table, jobs
 from fedkge.papers.protocols import PLAIN, Options, Protocol, setting
 from fedkge.papers.records import Record
 from fedkge.reports.compared.experiments import Spread, spread
@@ -49,6 +49,17 @@ class Line:
                 beside = course.get("best_rounds") if self.view else None
                 found.append(beside.get(self.view, max(beside.values())) if beside else course["best_round"])
         return found
+
+
+def seeds_of(records: Mapping[str, Record]) -> list[int]:
+    """All seeds that anything was run with."""
+    return sorted({record["seed"] for record in records.values()}) or [0]
+
+
+def rows_of(table: Table, protocol: Protocol, records: Mapping[str, Record]) -> list[Line]:
+    """The lines of a table with all the seeds that any record has."""
+    every = jobs(table, protocol, seeds_of(records))
+    return lines(table, protocol, sorted(every, key=lambda job: (job.preset, job.name)), records)
 
 
 def lines(

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedkge.papers.catalogue import Table, jobs, read_tables
-from fedkge.papers.curves import pictures
-from fedkge.papers.lines import Line, lines, over_seeds
+from fedkge.papers.catalogue import Table, read_tables
+from fedkge.papers.curves import overview, pictures
+from fedkge.papers.curves_page import NAME as CURVES
+from fedkge.papers.curves_page import curves_page, shown
+from fedkge.papers.lines import Line, over_seeds, rows_of
 from fedkge.papers.protocols import Protocol, read_protocols
 from fedkge.papers.records import Record, publish
 from fedkge.reports.compared.experiments import Spread, spread
@@ -45,21 +47,14 @@ R is rounds. Values are numbers, as the paper counts them.
 - P is values and B is bytes, relative to what `fedep` had sent at the same level. The paper's P are relative
   to its FedEP; for FedE-KD, -SVD and -SVD+ they are relative to its FedE.
 """
+MARKS = f"""\
+[Curves]({CURVES}.md) shows all methods together, explains the marks, and lists runs without a recorded curve.
+"""
 
 
 def write_pages(root: Path, records: Mapping[str, Record]) -> list[Path]:
     """Write the index and every page; those of tables that are no more are removed."""
-    protocols = read_protocols(root)
-    pages = {
-        name: page(table, protocols[table.protocol], records)
-        for name, table in read_tables(root).items()
-        if table.runs
-    }
-    files = {f"{name}.md": text for name, text in pages.items()}
-    for name, table in read_tables(root).items():
-        if table.runs:
-            found = rows_of(table, protocols[table.protocol], records)
-            files |= {file: picture for file, _, picture in pictures(name, found)}
+    files = pages(root, records)
     for path in [*(root / PAGES).glob("*.md"), *(root / PAGES).glob("*.svg")]:
         if path.name not in files:
             path.unlink()
@@ -69,15 +64,18 @@ def write_pages(root: Path, records: Mapping[str, Record]) -> list[Path]:
     return [root / INDEX, *(root / PAGES / file for file in files)]
 
 
-def seeds_of(records: Mapping[str, Record]) -> list[int]:
-    """All seeds that anything was run with."""
-    return sorted({record["seed"] for record in records.values()}) or [0]
-
-
-def rows_of(table: Table, protocol: Protocol, records: Mapping[str, Record]) -> list[Line]:
-    """The lines of a table with all the seeds that any record has."""
-    every = jobs(table, protocol, seeds_of(records))
-    return lines(table, protocol, sorted(every, key=lambda job: (job.preset, job.name)), records)
+def pages(root: Path, records: Mapping[str, Record]) -> dict[str, str]:
+    """All files of docs/results: a page for each table or figure, one of curves, and their pictures."""
+    protocols, tables = read_protocols(root), read_tables(root)
+    files = {}
+    for name, table in tables.items():
+        if table.runs:
+            files[f"{name}.md"] = page(table, protocols[table.protocol], records)
+            if table.curves:
+                found = rows_of(table, protocols[table.protocol], records)
+                files |= {one.file: one.svg for one in pictures(table, found)}
+    drawn, without = overview(tables.values(), protocols, records)
+    return files | {f"{CURVES}.md": curves_page(drawn, without)} | {one.file: one.svg for one in drawn}
 
 
 def index(root: Path, records: Mapping[str, Record]) -> str:
@@ -99,6 +97,7 @@ def index(root: Path, records: Mapping[str, Record]) -> str:
         f"# Results beside the papers\n\n{HEAD}\n"
         "`fedkge paper NAME` runs what is missing of a table. Numbers of different papers cannot be\n"
         "compared: they train and measure in different ways.\n\n"
+        f"[Curves](results/{CURVES}.md) shows validation MRR over rounds and over bytes sent.\n\n"
         + _markdown([titles, ["---"] * len(titles), *body])
     )
 
@@ -114,9 +113,9 @@ def page(table: Table, protocol: Protocol, records: Mapping[str, Record]) -> str
         parts += [f"## What it took to converge\n\n{COSTS}", _converged([line for line in ran if line.costs])]
     if ran:
         parts += [f"## What it took\n\n{TOOK}", _took(ran)]
-    curves = [f"![{title}]({file})\n" for file, title, _ in pictures(table.name, found)]
-    if curves:
-        parts += ["## Curves\n", *curves]
+    if ran:
+        parts.append(f"## Curves\n\n{MARKS}")
+        parts += map(shown, pictures(table, found))
     return "\n".join(part for part in parts if part)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape, unescape
 from math import cos, pi, sin
 from statistics import quantiles
@@ -22,21 +22,37 @@ CELLS = 16  #: columns of a heat map in which numbers have room
 
 def svg(figure: Figure) -> str:
     """One plot as a picture of its own, with its title and a text for those who cannot see it."""
-    parts = list(_Drawing(figure).parts())
-    height = figure.height + TOP
+    return _picture(figure.title, figure.label, figure.height + TOP, _Drawing(figure).parts())
+
+
+def panels(title: str, label: str, figures: Sequence[Figure]) -> str:
+    """Plots side by side in one picture, under one legend; a name means the same line in all of them."""
+    named: dict[str, Trace] = {}
+    for one in (one for figure in figures for one in _named(figure)):
+        named.setdefault(one["name"], one)
+    rows, wide = list(_legend(list(named.values()))), WIDTH // len(figures)
+    top = 26 + LINE * len(rows)
+    parts = [_text(14, 20, title, weight="bold", size=14), *_names(rows, TOP + 4)]
+    for i, figure in enumerate(figures):
+        drawn = "".join(_Drawing(figure, wide, legend=False).parts())
+        parts.append(f'<g transform="translate({i * wide} {top})">{drawn}</g>')
+    return _picture(title, label, top + TOP + max(figure.height for figure in figures), parts)
+
+
+def _picture(title: str, label: str, height: int, parts: Iterable[str]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
         f'height="{height}" font-family="sans-serif" font-size="12" fill="{_colour("ink")}" role="img">'
-        f"<title>{escape(figure.title)}</title><desc>{escape(figure.label)}</desc>"
+        f"<title>{escape(title)}</title><desc>{escape(label)}</desc>"
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>{"".join(parts)}</svg>\n'
     )
 
 
 class _Drawing:
-    def __init__(self, figure: Figure) -> None:
+    def __init__(self, figure: Figure, wide: int = WIDTH, legend: bool = True) -> None:
         self.figure, layout = figure, figure.layout
-        self.named = [one for one in figure.data if one.get("name") and one.get("showlegend", True)]
-        self.rows = list(_legend(self.named)) if len(self.named) > 1 else []
+        self.named = _named(figure)
+        self.rows = list(_legend(self.named)) if legend and len(self.named) > 1 else []
         self.small = layout.get("showlegend") is False and bool(self.rows)  # one of many: says what it is
         top = TOP + LINE * (len(self.rows) + self.small)
         down = layout.get("yaxis", {})
@@ -59,7 +75,7 @@ class _Drawing:
             words_x = {**words_x, **zero}
         else:
             words_y = {**words_y, **zero}
-        self.x = axis(words_x, x, left, WIDTH - RIGHT, side * (not across))
+        self.x = axis(words_x, x, left, wide - RIGHT, side * (not across))
         self.y = axis(words_y, y, figure.height + TOP - BOTTOM, top, side * (across or heat))
 
     def _sums(self, end: str) -> list[float]:
@@ -70,11 +86,7 @@ class _Drawing:
         yield _text(14, 20, self.figure.title, weight="bold", size=14)
         if self.small:
             yield _text(14, TOP + 4, self.figure.label, colour=_colour("soft"))
-        for i, row in enumerate(self.rows, self.small):
-            for at, trace in row:
-                y = TOP + LINE * i + 4
-                yield _sample(trace, at, y - 4)
-                yield _text(at + 27, y, unescape(trace["name"]))
+        yield from _names(self.rows, TOP + LINE * self.small + 4)
         yield from _axes(self.x, self.y)
         bars = [one for one in self.figure.data if one["type"] == "bar"]
         base: dict[float, float] = {}
@@ -225,6 +237,18 @@ def _marker(trace: Trace, x: float, y: float) -> str:
     tips = [(0.4 * radius if i % 2 else radius, pi * (i / 5 - 0.5)) for i in range(10)]
     points = " ".join(f"{x + far * cos(turn):.1f},{y + far * sin(turn):.1f}" for far, turn in tips)
     return f'<polygon points="{points}" fill="{colour}"/>'
+
+
+def _named(figure: Figure) -> list[Trace]:
+    return [one for one in figure.data if one.get("name") and one.get("showlegend", True)]
+
+
+def _names(rows: Sequence[Sequence[tuple[float, Trace]]], y: float) -> Iterator[str]:
+    """A legend, from its first line's height on."""
+    for i, row in enumerate(rows):
+        for at, trace in row:
+            yield _sample(trace, at, y + LINE * i - 4)
+            yield _text(at + 27, y + LINE * i, unescape(trace["name"]))
 
 
 def _legend(named: Sequence[Trace]) -> Iterator[list[tuple[float, Trace]]]:
