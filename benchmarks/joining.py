@@ -5,14 +5,15 @@
 
 The first trains what is missing; a run that was interrupted goes on. The learning rate is the one with which
 `single` validates best, and all methods have it. The recipe is that of examples/joining.toml. The second
-writes docs/joining.json and docs/joining.md; what the folder has no runs of is kept.
+writes docs/joining.json and docs/joining.md; what the folder has no runs of is kept. Instead of a folder,
+`--out` may name a joining.json that was made elsewhere.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,14 @@ Each number is the change of a site's test MRR by joining, in points, against th
 learning rate that validates best. A star: better beyond chance. Bold: worse beyond chance (95 % intervals,
 paired bootstrap over the site's test questions). `joined` and `recipe` are the stages of
 [examples/joining.toml](../examples/joining.toml): sites that have trained alone go on together, then alone
-again, and each keeps its own best round by validation. The bytes of `recipe` are those of `joined`: its last
-stage sends nothing.
+again. In each of these stages a site keeps its own best round by validation, or what it began with, if no
+round gains more than `evaluate.sure` over the root of its validation questions. The bytes of `recipe` are
+those of `joined`: its last stage sends nothing. `alone` is `single` with that last stage: what a small rate
+gives without the others.
 
-All methods have the same model, learning rate and limit of rounds. Sites keep the tables of one common round,
-except in `single`, `joined` and `recipe`, where each site keeps its own best.
+All methods have the same model, learning rate and limit of rounds; `joined` has two fifths as many rounds. On
+FB15k-237 it had half as many. Sites keep the tables of one common round, except in `single`, `alone`,
+`joined` and `recipe`, where each site keeps its own best.
 """
 SHORT: Options = {
     "trainer": {"epochs": 3, "batch_size": 512, "negatives": 64, "chunk": 128},
@@ -42,11 +46,11 @@ LONG: Options = {
     "evaluate": {"every": 5, "patience": 3},
     "rounds": 200,
 }
-FB_RATES = (1e-4, 3e-4, 1e-3)
+FB_RATES = (3e-5, 1e-4, 3e-4)
 #: data -> options of all methods, the learning rates that `single` tries, what is shared
 FEDERATIONS: dict[str, tuple[Options, Sequence[float], str]] = {
     "atlas": (SHORT | {"model": {"dim": 64}}, (2e-3, 5e-3, 1e-2, 2e-2), "entities"),
-    "ddb14-T5": (SHORT | {"model": {"dim": 128}}, (3e-4, 1e-3, 3e-3), "both"),
+    "ddb14-T5": (SHORT | {"model": {"dim": 128}}, (3e-3, 1e-2, 3e-2), "both"),
     **{
         f"fb15k-237-{name}": (LONG | {"model": {"dim": 256}}, FB_RATES, "entities")
         for name in ("R3", "R10", "C3", "C10")
@@ -61,7 +65,9 @@ METHODS: dict[str, Options] = {
     "fedlu": {"name": "fedlu"},
 }
 LAST_RATE = 0.05  #: of the recipe's last stage, in units of the others'
-ORDER = ("single", *METHODS, "joined", "recipe")
+SURE = 0.25  #: about what a question's reciprocal rank changes by, by chance
+FIRST = ("single", "fedep", "joined", "recipe", "alone")  #: to be trained
+ORDER = ("single", "alone", *METHODS, "joined", "recipe")
 
 
 def base(data: str, model: str, seed: int) -> Options:
@@ -93,11 +99,14 @@ def compared(data: str, model: str, seed: int, rate: float, beside: Path) -> dic
     found["joined"] = deepcopy(found["fedprox"]) | {
         "start": str(beside / "single"),
         "codec": {"name": "ternary", "delta": True},
+        "rounds": made["rounds"] * 2 // 5,
     }
-    found["joined"]["evaluate"]["keep"] = "each"
+    found["joined"]["evaluate"] |= {"keep": "each", "sure": SURE}
     found["recipe"] = deepcopy(found["single"]) | {"start": str(beside / "joined")}
     found["recipe"]["trainer"]["lr"] = LAST_RATE * rate
-    return {name: {**options, "name": name} for name, options in found.items()}
+    found["recipe"]["evaluate"]["sure"] = SURE
+    found["alone"] = found["recipe"] | {"start": str(beside / "single")}
+    return {name: {**found[name], "name": name} for name in FIRST + tuple(found) if name in found}
 
 
 def trained(experiments: Mapping[Path, Options], device: str) -> None:
@@ -121,7 +130,9 @@ def chosen(out: Path, data: str, model: str) -> float | None:
     return max(found, key=found.__getitem__)
 
 
-def run(out: Path, data: str, model: str, seeds: Sequence[int], device: str) -> None:
+def run(
+    out: Path, data: str, model: str, seeds: Sequence[int], device: str, methods: Sequence[str] = ORDER
+) -> None:
     where = (out / data / model).resolve()
     trained({where / f"lr-{rate:g}": one for rate, one in searched(data, model).items()}, device)
     rate = chosen(out, data, model)
@@ -129,7 +140,7 @@ def run(out: Path, data: str, model: str, seeds: Sequence[int], device: str) -> 
     for seed in seeds:
         place = where / f"seed-{seed}"
         todo = compared(data, model, seed, rate, place)
-        trained({place / name: options for name, options in todo.items()}, device)
+        trained({place / name: options for name, options in todo.items() if name in methods}, device)
 
 
 # The page
@@ -149,7 +160,7 @@ def found_in(out: Path) -> Iterator[Options]:
             rate = chosen(out, data, model)
             if not done or rate is None:
                 continue
-            groups = experiments(load_runs(done))
+            groups = [group for group in experiments(load_runs(done)) if _seeds(group) == _seeds_of(done)]
             beyond = against_alone(groups)
             methods = {}
             for group in groups:
@@ -171,11 +182,22 @@ def found_in(out: Path) -> Iterator[Options]:
                 "data": data,
                 "model": model,
                 "rate": rate,
+                "tried": FEDERATIONS[data][1],
+                "sure": SURE,
                 "seeds": sorted({one.seed for group in groups for one in group.runs}),
                 "device": first.environment["device"],
                 "queries": queries,
                 "methods": methods,
             }
+
+
+def _seeds(group: Any) -> set[int]:
+    return {one.seed for one in group.runs}
+
+
+def _seeds_of(folders: Sequence[Path]) -> set[int]:
+    """Those that `single` is trained with: a method that has not all of them is not compared yet."""
+    return {int(folder.parent.name.removeprefix("seed-")) for folder in folders if folder.name == "single"}
 
 
 def _site(group: Any, site: str, beyond: Any) -> Options:
@@ -205,7 +227,10 @@ def page(records: Sequence[Options]) -> str:
 
 def _about(one: Options) -> str:
     seeds = f"seed{'s' * (len(one['seeds']) > 1)} {', '.join(map(str, one['seeds']))}"
-    return f"Learning rate {one['rate']:g}, {seeds}, trained on: {one['device']}.\n"
+    rate, tried = one["rate"], one["tried"]
+    ends = {min(tried): ", the lowest of those tried", max(tried): ", the highest of those tried"}
+    told = f"{rate:g}{ends.get(rate, '')}; {seeds}; `evaluate.sure` {one['sure']:g}"
+    return f"Learning rate {told}; trained on: {one['device']}.\n"
 
 
 def _table(one: Options) -> str:
@@ -250,15 +275,15 @@ def _short(records: Sequence[Options]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def write(out: Path, docs: Path) -> None:
-    """Add what the folder has to what is there."""
+def write(found: Iterable[Options], docs: Path) -> None:
+    """Add records to what is there."""
     file = docs / "joining.json"
     known = json.loads(file.read_text()) if file.exists() else []
-    records = {(one["data"], one["model"]): one for one in [*known, *found_in(out)]}
+    records = {(one["data"], one["model"]): one for one in [*known, *found]}
     order = sorted(records, key=lambda key: (list(FEDERATIONS).index(key[0]), list(MODELS).index(key[1])))
-    found = [records[key] for key in order]
-    file.write_text(json.dumps(found, indent=1) + "\n")
-    (docs / "joining.md").write_text(page(found))
+    kept = [records[key] for key in order]
+    file.write_text(json.dumps(kept, indent=1) + "\n")
+    (docs / "joining.md").write_text(page(kept))
 
 
 def main() -> None:
@@ -269,15 +294,17 @@ def main() -> None:
     parser.add_argument("--data", default="atlas", help="federations, separated by commas")
     parser.add_argument("--models", default="transe")
     parser.add_argument("--seeds", default="0")
+    parser.add_argument("--methods", default=",".join(ORDER), help="what to train of the page's columns")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--docs", type=Path, help="write the page into this folder instead of training")
     asked = parser.parse_args()
     if asked.docs is not None:
-        write(asked.out, asked.docs)
+        write(json.loads(asked.out.read_text()) if asked.out.is_file() else found_in(asked.out), asked.docs)
         return
     for data in asked.data.split(","):
         for model in asked.models.split(","):
-            run(asked.out, data, model, [int(seed) for seed in asked.seeds.split(",")], asked.device)
+            seeds = [int(seed) for seed in asked.seeds.split(",")]
+            run(asked.out, data, model, seeds, asked.device, asked.methods.split(","))
 
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ def test_the_settings_of_pfedeg(path: str) -> None:
     assert (experiment.model.dim, config["model"]["margin"], trainer.lr) == (128, 10.0, 1e-3)
     assert (trainer.batch_size, trainer.negatives, trainer.epochs, trainer.sides) == (512, 256, 3, "tail")
     assert (trainer.loss, trainer.temperature, trainer.optimizer) == ("self-adversarial", 1.0, "adam")
-    asked = {"every": 5, "patience": 5, "rule": "drops", "sides": "tail", "keep": "together"}
+    asked = {"every": 5, "patience": 5, "rule": "drops", "sides": "tail", "keep": "together", "sure": 0.0}
     assert config["evaluate"] == asked
     assert config["model"]["name"] in path
     name = config["data"]["name"].lower()

@@ -40,8 +40,9 @@ def test_stages_are_those_of_the_example(joining: Any) -> None:
         shown = Experiment.parse(following(variant(example, name), Path("runs")))
         for part in ("method", "codec", "select", "aggregate", "participation"):
             assert getattr(own, part) == getattr(shown, part), part
-        assert (own.evaluate.keep, own.start) == (
+        assert (own.evaluate.keep, own.evaluate.sure, own.start) == (
             shown.evaluate.keep,
+            shown.evaluate.sure,
             shown.start and Path("runs") / shown.start.name,
         )
     for data in joining.FEDERATIONS:

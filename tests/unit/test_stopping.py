@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -88,3 +89,15 @@ def test_a_fall_is_no_bad_check_while_something_else_gains() -> None:
     stopping.check(3, 0.2, {"other": 0.1})
     stopping.check(4, 0.1, {"other": 0.1})
     assert stopping.done
+
+
+def test_what_there_was_is_replaced_only_by_what_is_surely_better() -> None:
+    stopping = Stopping(patience=0)
+    values = [0.30, 0.31, 0.29, 0.36, 0.34, 0.37]
+    better = [stopping.check(at, value, sure=0.05) for at, value in enumerate(values)]
+    assert [bool(one) for one in better] == [True, False, False, True, False, True]
+    assert (stopping.best_at, stopping.best) == (5, 0.37)
+    from_nothing = Stopping(patience=0)
+    assert [bool(from_nothing.check(at, v, sure=0.05)) for at, v in ((5, 0.1), (10, 0.11))] == [True, True]
+    unasked = Stopping(patience=0)
+    assert [bool(unasked.check(at, math.nan, sure=0.05)) for at in (0, 5)] == [True, False]

@@ -48,7 +48,7 @@ class HubNode(Gathering):
             "refusal": self._declined,
         }
         self.selection, self.plan = terms.selection, Plan.of(terms, first)
-        self.validation = Judge(self.method, self.sites, self.plan.stopping, self.plan.each)
+        self.validation = Judge(self.method, self.sites, self.plan.stopping, self.plan.each, self.plan.sure)
         self.questions = Questions(terms, self.roster, self.validation)
         self.news: dict[str, int] = {}  # rounds of late uploads, to be told from the next round on
         self.owed: dict[

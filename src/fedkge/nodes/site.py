@@ -21,6 +21,7 @@ from fedkge.exchange.rows import HUB, Message, Update, named, renumbered, under,
 from fedkge.exchange.wire import encode
 from fedkge.graphs.graph import Axis, Split
 from fedkge.models import Tables
+from fedkge.models.tables import LONGEST
 from fedkge.nodes.accept import Accept
 from fedkge.nodes.announcing import Announcing
 from fedkge.nodes.base import Setting
@@ -169,7 +170,7 @@ class SiteNode(Announcing):
         if self.learner.protection is None:
             return isfinite(trained["loss"])
         tables = self.site.tables.named().values()
-        return all(bool(torch.isfinite(table).all()) for _, table in tables)
+        return all(bool((table.abs() <= LONGEST).all()) for _, table in tables)  # NaN is not
 
     def _measure(self, message: Message) -> list[Message]:
         asked = self._heard(message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Literal, Self
 
 from fedkge.aggregation import AGGREGATIONS, Aggregation, Mean
@@ -33,10 +34,13 @@ class Evaluate:
     rule: Literal["patience", "drops"] = "patience"  #: drops: counts consecutive falls instead
     sides: Literal["both", "head", "tail"] = "both"  #: which questions decide and come first in reports
     keep: Literal["together", "each"] = "together"  #: each: every site keeps its own best round
+    sure: float = 0.0  #: times 1 / sqrt(questions): by more than that a round must beat the starting tables
 
     def __post_init__(self) -> None:
         if self.every < 1 or self.patience < 0:
             raise ConfigError(f"every, patience: expected >= 1 and >= 0, got {self.every}, {self.patience}")
+        if not 0 <= self.sure < inf:
+            raise ConfigError(f"sure: expected at least 0, got {self.sure}")
 
 
 @dataclass(frozen=True)

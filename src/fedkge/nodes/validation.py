@@ -25,21 +25,32 @@ class Plan:
     seed: int = 0
     each: bool = False  #: sites that stop together keep each its own best, and go on while any gains
     first: bool = False  #: validates before the first round too, as tables that were trained may be the best
+    sure: float = 0.0  #: times 1 / sqrt(questions): by more than that a round must beat those tables
 
     @classmethod
     def of(cls, terms: Terms, first: bool = False) -> Plan:
         evaluate = terms.evaluate
         stopping = Stopping(evaluate.patience, evaluate.rule)
-        return cls(terms.rounds, evaluate.every, stopping, terms.seed, evaluate.keep == "each", first)
+        each, sure = evaluate.keep == "each", evaluate.sure
+        return cls(terms.rounds, evaluate.every, stopping, terms.seed, each, first, sure)
 
 
 class Judge:
     """The hub's: metrics come in one by one, and are judged when all are heard or time is up.
 
     `each`: sites that stop together keep what is best for each of them, and go on while any of them gains.
+    `sure`: what a round must gain over the starting tables to be kept, times the root of the questions.
     """
 
-    def __init__(self, method: Method, sites: Iterable[str], stopping: Stopping, each: bool = False) -> None:
+    def __init__(
+        self,
+        method: Method,
+        sites: Iterable[str],
+        stopping: Stopping,
+        each: bool = False,
+        sure: float = 0.0,
+    ) -> None:
+        self.sure = sure
         self.together = method.together
         own = {name: deepcopy(stopping) for name in sites}
         self.stopping = {TOGETHER: deepcopy(stopping)} if self.together else own
@@ -76,7 +87,9 @@ class Judge:
         for name, stopping in (self.keeping | self.stopping).items():
             sites = self.measured if name == TOGETHER else self.measured & {name}
             of = self.metrics if name == TOGETHER else sites
-            better = sites and stopping.check(round, *self._mrr(of), gained=gained and name == TOGETHER)
+            told = gained and name == TOGETHER
+            sure = self._sure(of) if name in self.keeping else 0.0
+            better = sites and stopping.check(round, *self._mrr(of), gained=told, sure=sure)
             if better and name in self.keeping:
                 for site in sites:
                     self.best[site] = self.best.get(site, {}) | dict.fromkeys(sorted(better), round)
@@ -85,6 +98,11 @@ class Judge:
 
     def _mrr(self, sites: Collection[str]) -> tuple[float, dict[str, float]]:
         return mrr_of(self.metrics, sites), {view: mrr_of(found, sites) for view, found in self.views.items()}
+
+    def _sure(self, sites: Collection[str]) -> float:
+        """A gain of the MRR over these sites' questions that is hardly chance."""
+        questions = sum(int(m["count"]) for site in sites for m in self.metrics[site].values())
+        return self.sure / max(1, questions) ** 0.5
 
     def latest(self) -> dict[str, Any]:
         """By whose triples, of the sites that measured now."""

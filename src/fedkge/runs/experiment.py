@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from fedkge.errors import ConfigError
-from fedkge.graphs.graph import Federation
+import numpy as np
+
+from fedkge.errors import ConfigError, DataWarning
+from fedkge.graphs.graph import Axis, Federation, Graph
 from fedkge.graphs.table import Table
 from fedkge.nodes.accept import Accept
 from fedkge.nodes.terms import DEFAULTS, PARTS, Evaluate, Participation, Terms
@@ -76,6 +79,11 @@ class Persons:
     names: Path | None = None  #: a file with one entity per line
     relations: Path | None = None  #: a file with a relation per line: the heads of their triples
     mentions: bool = False  #: true: announces names that occur only in triples about persons
+    none: bool = False  #: true: nobody is a person, as at one site of a network where others protect some
+
+    def __post_init__(self) -> None:
+        if self.none and self.named:
+            raise ConfigError("none: true, while some are named; expected one of the two")
 
     @property
     def named(self) -> bool:
@@ -93,12 +101,46 @@ class Persons:
         found = name_persons(federation, self.prefixes, listed, said)
         return {site: about_persons(graph) for site, graph in found.items()} if everything else found
 
+    def everywhere(self, federation: Federation, common: Federation, everything: bool) -> Federation:
+        """The same graphs; who is a person at one site is one at others too, by what is `common` to them."""
+        from fedkge.graphs.persons import about_persons, same_persons
+
+        if not self.named:
+            return federation
+        found = same_persons(federation, common)
+        return {site: about_persons(graph) for site, graph in found.items()} if everything else found
+
+    def hidden(self, graph: Graph) -> dict[Axis, set[int]]:
+        """What a site does not announce: persons, and what only triples about them mention."""
+        from fedkge.graphs.persons import unmentioned
+
+        found = unmentioned(graph)
+        if self.mentions:
+            nobody = np.zeros(graph.n_entities, np.bool_)
+            persons = nobody if graph.persons is None else graph.persons
+            found = {Axis.ENTITY: persons, Axis.RELATION: np.zeros(graph.n_relations, np.bool_)}
+        return {axis: set(np.flatnonzero(rows).tolist()) for axis, rows in found.items()}
+
+    def tell_hidden(self, site: str, graph: Graph) -> None:
+        """Say what is not announced because only triples about persons mention it."""
+        hidden = {axis: len(rows) for axis, rows in self.hidden(graph).items()}
+        entities = hidden[Axis.ENTITY] - (0 if graph.persons is None else int(graph.persons.sum()))
+        if entities or hidden[Axis.RELATION]:
+            warnings.warn(
+                f"site {site!r}: {entities:,} entities and {hidden[Axis.RELATION]:,} relations are not "
+                "announced, because only triples about persons mention them; if these names are public, "
+                "say persons.mentions = true",
+                DataWarning,
+                stacklevel=3,
+            )
+
     def check(self, privacy: Privacy) -> None:
         """An error where persons are to be protected and none is named."""
-        if privacy.by_person and not self.named:
+        if privacy.by_person and not self.named and not self.none:
             raise ConfigError(
                 "privacy.unit: 'entity' protects persons, and none is named; say who they are, as in "
-                "persons = { prefixes = ['patient/'] }, or by persons.names or persons.relations"
+                "persons = { prefixes = ['patient/'] }, or by persons.names or persons.relations; a site "
+                "that has none says persons = { none = true }"
             )
 
 

@@ -23,6 +23,7 @@ class Stopping:
     last: float = -inf
     last_at: int = -1
     bad: int = 0
+    first: float = -inf  #: the value of check 0: what there was before anything was trained
     beside: dict[str, float] = field(default_factory=dict)  #: the best of what else was watched, by name
     beside_at: dict[str, int] = field(default_factory=dict)
 
@@ -31,18 +32,27 @@ class Stopping:
             raise ConfigError(f"patience: expected at least 0, got {self.patience}")
 
     def check(
-        self, at: int, value: float, beside: Mapping[str, float] | None = None, gained: bool = False
+        self,
+        at: int,
+        value: float,
+        beside: Mapping[str, float] | None = None,
+        gained: bool = False,
+        sure: float = 0.0,
     ) -> set[str]:
         """Take the value of check `at`; what is the best so far, `OWN` being the value itself.
 
         It is no bad check if anything that is watched beside it is at its best, or something else `gained`.
+        To replace what there was at check 0, a value must be better by more than `sure`.
         """
+        if at == 0:
+            self.first = -inf if isnan(value) else value
         found = beside or {}
         better = {name for name, other in found.items() if other > self.beside.get(name, -inf)}
         self.beside |= {name: found[name] for name in better}
         self.beside_at |= dict.fromkeys(better, at)
         unjudged = isnan(value) and self.best == -inf  # nobody has a question: the latest is kept
-        if value > self.best or unjudged:
+        enough = at == 0 or not sure or value > self.first + sure
+        if enough and (value > self.best or unjudged):
             self.best, self.best_at = -inf if unjudged else value, at
             better.add(OWN)
         worse = self.rule == "patience" or value < self.last
