@@ -34,10 +34,12 @@ def test_three_seeds_at_a_tenth_spend_more_than_a_tenth_and_everybody_is_told(ho
     done = fedkge("run", "tiny.toml", "--out", "runs/s", "--seeds", "0,1,2", *PRIVATE)
     assert done.exit_code == 0, done.output
     assert "note: north, all 3 runs together: ε = 0.18" in done.stderr
+    assert "(unit: triple; neighbours: zero-out-one; accountant: pld; guarantee: formal)" in done.stderr
     rows = answer("account", "tiny.toml", "--delta", "1e-4")
     assert [row["site"] for row in rows] == ["north", "south"]
     for row in rows:
         assert (row["runs"], row["unit"], row["limit"]) == (3, "triple", None)
+        assert row["neighbours"] == "zero-out-one"
         assert 0.18 < float(row["epsilon"]) < 0.19
     summary = json.loads((home / "runs" / "s" / "seed-2" / "summary.json").read_text())
     assert [cost["epsilon"] for cost in summary["accounts"]] == pytest.approx(

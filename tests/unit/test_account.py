@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from fedkge.errors import ConfigError, DataError
+from fedkge.errors import ConfigError, DataError, DataWarning
 from fedkge.graphs.marks import mark_share
 from fedkge.privacy import Account, Budget, Ledger, Release, Spending
 from fedkge.privacy.accountants import Pld
 from fedkge.privacy.releases import Everything, Gaussian
 from fedkge.privacy.seal import Head
 from fedkge.privacy.spending import BudgetSpent
-from fedkge.runs.account import account_of, accounts_folder
+from fedkge.runs.account import account_of, accounts_folder, sums
 from small_federations import experiment, federated, small_federation
 
 pytest.importorskip("dp_accounting")
@@ -56,6 +56,20 @@ def test_units_have_sums_of_their_own(tmp_path: Path) -> None:
         pass
     assert account.runs("triple") == ["x"], "a sum counts the runs that it is of"
     assert account.runs("person") == ["x", "y"]
+
+
+def test_a_delta_for_few_persons_does_not_stop_the_sum_of_many_triples(tmp_path: Path) -> None:
+    account = Account(tmp_path)
+    for unit, count in (("triple", 20_000), ("person", 240)):
+        with account.charging("x", "a", 1, replace(STEPS, unit=unit), count):  # type: ignore[arg-type]
+            pass
+    found = {cost.unit: cost.delta for cost in account.costs("a", 1e-4)}
+    assert found == {"triple": pytest.approx(0.1 / 20_000), "person": 1e-4}, "ε is printed with its own δ"
+    with pytest.raises(ConfigError, match="one of the 20,000 confidential triples"):
+        account.set_limit(1.0, 1e-4)
+    assert account.limit is None, "a limit that says nothing about triples is not set"
+    account.set_limit(1.0, 1e-6)
+    assert {cost.delta for cost in account.costs("a", 1e-4)} == {1e-6}
 
 
 def test_a_site_is_the_same_whatever_its_data_looks_like(tmp_path: Path) -> None:
@@ -113,6 +127,13 @@ def test_a_limit_that_is_none(tmp_path: Path) -> None:
         account.set_limit(-1.0, 1e-5)
     (tmp_path / "limit.json").write_text("{")
     with pytest.raises(DataError, match="expected epsilon and delta"):
+        account.left(STEPS, 1)
+
+
+def test_what_stands_in_the_place_of_a_limit_is_not_taken_for_none(tmp_path: Path) -> None:
+    account = Account(tmp_path)
+    (tmp_path / "limit.json").mkdir()
+    with pytest.raises(DataError, match=r"limit\.json: expected epsilon and delta"):
         account.left(STEPS, 1)
 
 
@@ -188,6 +209,23 @@ def test_the_head_cannot_be_left_out_or_made_up(tmp_path: Path) -> None:
         Ledger(path)
 
 
+@pytest.mark.parametrize(
+    "content", ['{"lines": 1e999, "ledger": "", "releases": 0, "mac": ""}', "[" * 100_000, "[]"]
+)
+def test_a_damaged_head_is_an_error_that_says_so(tmp_path: Path, content: str) -> None:
+    path = sealed(tmp_path / "ledger.jsonl")
+    Head.at(path).write_text(content)
+    with pytest.raises(DataError, match=r"ledger\.head: damaged"):
+        Ledger(path, KEY)
+
+
+def test_a_line_of_nothing_but_brackets_is_no_release(tmp_path: Path) -> None:
+    path = sealed(tmp_path / "ledger.jsonl")
+    with path.open("ab") as file:
+        file.write(b"[" * 100_000)
+    assert len(Ledger(path, KEY).entries) == 5
+
+
 def test_an_older_copy_of_ledger_and_head_is_noticed_by_the_account(tmp_path: Path) -> None:
     run = tmp_path / "ledger.jsonl"
     spend(tmp_path / "account", run, 2)
@@ -217,6 +255,19 @@ def test_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert accounts_folder(experiment()).is_relative_to(tmp_path / "home" / ".local" / "state" / "fedkge")
     monkeypatch.setattr("os.access", lambda path, mode: False)
     assert accounts_folder(beside).is_relative_to(tmp_path / "home"), "where nobody can write"
+
+
+def test_an_account_of_another_site_that_is_damaged_does_not_end_a_run(tmp_path: Path) -> None:
+    here = experiment(
+        account={"folder": str(tmp_path)}, privacy={"mode": "strict", "noise": 4.0, "delta": 1e-4}
+    )
+    for site in ("a", "b"):
+        spend(tmp_path / site, tmp_path / f"{site}.jsonl")
+    ledger = next((tmp_path / "b").glob("*.jsonl"))
+    ledger.write_text(ledger.read_text().replace("20.0", "40.0"))
+    with pytest.warns(DataWarning, match="the sum of site 'b' is not known: .*"):
+        (found,) = sums(here)
+    assert found["account"] == str(tmp_path / "a")
 
 
 STRICT: dict[str, Any] = {"mode": "strict", "noise": 4.0, "delta": 1e-4, "accountant": "rdp"}

@@ -19,7 +19,7 @@ from commands import answer, fedkge, refused
 from fedkge import reports
 from fedkge.methods import METHODS
 from fedkge.reports.drawing.figure import Figure
-from fedkge.reports.drawing.svg import svg
+from fedkge.reports.drawing.svg import panels, svg
 from fedkge.reports.files.tracking import Tracking, masked, scalars
 from fedkge.reports.folders.load import load_runs
 from fedkge.reports.folders.run import Kind
@@ -169,6 +169,19 @@ def test_11_pictures_say_what_the_page_shows() -> None:
     assert {">250B</text>", ">1.5kB</text>"} <= set(
         re.findall(r">[^<]*</text>", svg(Figure("t", "l", [across], {})))
     )
+
+
+def test_11_plots_side_by_side_have_one_legend() -> None:
+    line = {"type": "scatter", "mode": "lines", "x": [1, 2], "y": [1, 2], "meta": {"series": "s0", "dash": 0}}
+    left = Figure("left", "", [{**line, "name": "a"}, {**line, "name": "b"}], {})
+    right = Figure("right", "", [{**line, "name": "b"}, {**line, "name": "c"}], {})
+    both = panels("Both", "What they are.", [left, right])
+    texts = re.findall(r">([^<]*)</text>", both)
+    assert [name for name in texts if name in "abc"] == ["a", "b", "c"]
+    assert {"Both", "left", "right"} < set(texts)
+    assert both.count("<polyline") == 4
+    places = [float(x) for x in re.findall(r'points="([\d.]+),', both)]
+    assert all(place < 820 / 2 for place in places), "each within its half"
 
 
 def test_11_checksums_are_those_of_tensorflow() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
@@ -15,11 +16,12 @@ grpc = pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
 from fedkge.config import choose  # noqa: E402
-from fedkge.errors import ConfigError, DataError  # noqa: E402
+from fedkge.errors import ConfigError, DataError, DataWarning  # noqa: E402
 from fedkge.exchange.hops import introduced  # noqa: E402
 from fedkge.exchange.rows import Message  # noqa: E402
 from fedkge.exchange.wire import encode  # noqa: E402
 from fedkge.graphs.graph import Axis  # noqa: E402
+from fedkge.graphs.indexing import graph_from_names  # noqa: E402
 from fedkge.methods.conversation import converse  # noqa: E402
 from fedkge.methods.ends import End, Heard  # noqa: E402
 from fedkge.methods.handshake import Handshake  # noqa: E402
@@ -28,7 +30,7 @@ from fedkge.methods.news import Report  # noqa: E402
 from fedkge.models import MODELS  # noqa: E402
 from fedkge.reports.folders.load import load_runs  # noqa: E402
 from fedkge.reports.pages.privacy import spent  # noqa: E402
-from fedkge.runs.experiment import Align  # noqa: E402
+from fedkge.runs.experiment import Align, Persons  # noqa: E402
 from fedkge.runs.peering import PeerFile, own_secret, peer_of  # noqa: E402
 from fedkge.runtimes import p2p  # noqa: E402
 from fedkge.runtimes.keys import Certificate, new_keys  # noqa: E402
@@ -40,6 +42,22 @@ from small_federations import small_federation, small_graph  # noqa: E402
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, PeerFile]:
     return {name: PeerFile.read(file) for name, file in lay_out(tmp_path, small_federation()).items()}
+
+
+@pytest.mark.parametrize("mentions", [False, True])
+def test_a_peer_brings_no_name_to_others_that_only_triples_about_persons_mention(
+    tmp_path: Path, mentions: bool
+) -> None:
+    train = [("patient/1", "has", "gout"), ("patient/2", "takes", "drug"), ("drug", "of", "class")]
+    graph = graph_from_names(train, [("patient/2", "has", "gout")], [("class", "of", "drug")])
+    file = PeerFile.read(lay_out(tmp_path, {"a": graph, "b": graph})["a"])
+    file = replace(file, persons=Persons(prefixes=("patient/",), mentions=mentions))
+    with nullcontext() if mentions else pytest.warns(DataWarning, match="1 entities and 2 relations are not"):
+        identity = peer_of(file, torch.device("cpu"), lasting=False).identity
+    brought = {axis: sorted(identity.ids[axis][i] for i in identity.announced(axis)) for axis in Axis}
+    hidden: dict[Axis, list[bytes]] = {Axis.ENTITY: [b"gout"], Axis.RELATION: [b"has", b"takes"]}
+    assert brought[Axis.ENTITY] == sorted([b"class", b"drug", *hidden[Axis.ENTITY] * mentions])
+    assert brought[Axis.RELATION] == sorted([b"of", *hidden[Axis.RELATION] * mentions])
 
 
 def test_a_peer_is_known_by_its_key_and_a_stranger_is_not(

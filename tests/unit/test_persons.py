@@ -6,6 +6,7 @@ import warnings
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,18 +21,31 @@ from fedkge.exchange.rows import Message
 from fedkge.exchange.wire import encode
 from fedkge.graphs.graph import Axis, Graph
 from fedkge.graphs.indexing import graph_from_names
-from fedkge.graphs.persons import about_nobody, about_persons, belongs, limited, name_persons, owners
+from fedkge.graphs.persons import (
+    about_nobody,
+    about_persons,
+    belongs,
+    limited,
+    name_persons,
+    owners,
+    warn_of_nobody,
+)
 from fedkge.graphs.subgraph import in_name_order, merged, subgraph
 from fedkge.methods import METHODS
 from fedkge.methods.base import Part
 from fedkge.methods.fkge import FKGE
 from fedkge.methods.lending import lent
 from fedkge.models import Tables
+from fedkge.nodes.terms import Terms
 from fedkge.privacy import Privacy
 from fedkge.runs.data import Sources
-from fedkge.runs.experiment import Experiment
+from fedkge.runs.experiment import Experiment, Persons
 from fedkge.runs.folder import RunFolder
+from fedkge.runs.network import SiteFile
+from fedkge.runtimes import network_site
+from fedkge.runtimes.hello import REFUSAL, Refused
 from fedkge.runtimes.meeting import Meeting
+from fedkge.runtimes.network_site import UNFIT
 from small_federations import experiment, federated, small_federation
 
 pytest.importorskip("numba")
@@ -87,6 +101,15 @@ def test_nonsense_about_persons_is_refused(who: dict[str, Any], said: str) -> No
     with pytest.raises(DataError) as error:
         named(clinic(), **who)
     assert said in str(error.value)
+
+
+def test_a_site_without_a_person_is_said() -> None:
+    """Perhaps its prefix was forgotten."""
+    shop = graph_from_names([("drug", "costs", "much")], [], [])
+    federation = name_persons({"clinic": clinic(), "shop": shop}, prefixes=["patient/"])
+    with pytest.warns(DataWarning, match="site 'shop' has no persons: nothing is protected there"):
+        warn_of_nobody(federation)
+    warn_of_nobody({"clinic": federation["clinic"]})
 
 
 def test_a_triple_belongs_to_its_one_person_and_one_about_two_to_nobody() -> None:
@@ -164,6 +187,45 @@ def test_the_unit_goes_with_strict_and_u_only_and_needs_persons() -> None:
     strict = Privacy("strict", "entity", noise=1.0, delta=1e-4)
     assert (strict.per_person, strict.release(1.0, 0.1, 1).unit) == (32, "person")
     assert Privacy("strict", noise=1.0, delta=1e-4).release(1.0, 0.1, 1).unit == "triple"
+
+
+def test_a_site_without_persons_takes_part_where_others_protect_theirs(tmp_path: Path) -> None:
+    """On a network it knows only its own graph. It must say so: persons that were forgotten are an error."""
+    strict = {"mode": "strict", "unit": "entity", "noise": 1.0, "delta": 1e-4}
+    asked = experiment(method={"name": "fedep"}, persons=PERSONS, privacy=strict)
+    own = SiteFile(graph=tmp_path / "a", folder=tmp_path, kit=tmp_path, key=tmp_path)
+    with pytest.raises(ConfigError, match=r"none is named.*persons = \{ none = true \}"):
+        own.experiment(asked)
+    own = replace(own, persons=Persons(none=True))
+    member, identity = own.sources("a", SITES["a"], own.experiment(asked))
+    assert len(member.graph.train) == len(SITES["a"].train)
+    assert len(identity.announced(Axis.ENTITY)) == SITES["a"].n_entities
+    with pytest.raises(ConfigError, match="none: true, while some are named"):
+        Persons(prefixes=("e1",), none=True)
+
+
+def test_an_error_about_a_sites_data_is_not_told_to_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person that is misspelt in a list is suggested by its true name: to the site, and nobody else."""
+    (tmp_path / "names").write_text("e1O\n")
+    asked = experiment(method={"name": "fedep"}, persons=PERSONS)
+    terms = {name: value for name, value in asked.config().items() if name in Terms.__dataclass_fields__}
+    monkeypatch.setattr(network_site.HubHello, "read", lambda content: SimpleNamespace(terms=terms, round=0))
+    monkeypatch.setattr(network_site, "LINGER", 0.0)
+    site: Any = object.__new__(network_site.Site)
+    site.name, site.graph, site.node = "a", SITES["a"], None
+    site.file = SiteFile(graph=tmp_path / "a", folder=tmp_path, kit=tmp_path, key=tmp_path)
+    site.file = replace(site.file, persons=Persons(names=tmp_path / "names"))
+    sent: list[Any] = []
+    site._send = lambda link, frames: sent.extend(frames)
+    with pytest.raises(Refused, match="no entity is named 'e1O'; did you mean 'e1"):
+        site._welcome(None, b"")
+    assert sent == [(REFUSAL, UNFIT.encode())]
+    terms["rounds"] = -1
+    with pytest.raises(Refused, match="rounds"):
+        site._welcome(None, b"")
+    assert b"rounds" in sent[-1][1], "what is wrong with the hub's own words it is told"
 
 
 def test_an_experiment_with_persons_parses_to_itself(tmp_path: Path) -> None:
@@ -289,6 +351,31 @@ def test_a_name_that_only_triples_about_persons_mention_is_not_announced(mention
     rows = identity.announced(Axis.ENTITY)
     assert sorted(identity.ids[Axis.ENTITY][i] for i in rows) == [b"class", b"drug", b"gout"]
     assert [identity.ids[Axis.RELATION][i] for i in identity.announced(Axis.RELATION)] == [b"of"]
+
+
+@pytest.mark.parametrize("how", ["name", "link", "secret"])
+def test_who_is_a_person_at_one_site_is_announced_by_no_other(tmp_path: Path, how: str) -> None:
+    """The pharmacy has none of the relations that name persons; a link would rename its customer."""
+    customer = "patient/1" if how == "name" else "the customer"
+    train = [("drug", "sold to", customer), ("drug", "of", "class"), ("drug", "sold to", "shop")]
+    pharmacy = graph_from_names(train, [("drug", "of", "shop")], [("drug", "of", customer)])
+    (tmp_path / "relations").write_text("takes\n")
+    (tmp_path / "links.tsv").write_text("patient/1\tthe customer\n")
+    (tmp_path / "secret").write_bytes(bytes(32))
+    align = {} if how == "name" else {"entities": str(tmp_path / "links.tsv")}
+    one = experiment(
+        method={"name": "fede"},
+        persons={"relations": str(tmp_path / "relations")},
+        privacy={"mode": "u-only", "unit": "entity"},
+        align=align | ({"secret": str(tmp_path / "secret")} if how == "secret" else {}),
+    )
+    sources = Sources.of(one, {"a": clinic(), "b": pharmacy})
+    assert called(sources.named["b"]) == {customer}
+    assert sorted(sources.announced(one)["b"][Axis.ENTITY]) == ["class", "drug", "shop"]
+    assert sources.named["b"].confidential is not None
+    assert sources.named["b"].confidential.sum() == 1, "what is said about that person there is confidential"
+    member = sources.members(one)["b"]
+    assert len(member.graph.train) == 2
 
 
 @pytest.mark.parametrize("intersect", ["ids", "psi"])

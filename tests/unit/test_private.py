@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from fedkge.errors import ConfigError
+from fedkge.evaluation.checks import Diverged
 from fedkge.graphs.graph import Axis
 from fedkge.kernels.poisson import samples
 from fedkge.kernels.reference import cut
@@ -278,6 +279,34 @@ def test_a_sheet_knows_whose_triples_are_whose(chunks: int) -> None:
     assert found.starts[3:].tolist() == [6] * 7
     assert (found.unit[6:] == 3).all(), "padding is of a unit that is not there"
     assert sorted(found.order.tolist()) == list(range(9))
+
+
+@pytest.mark.parametrize("number", [1e20, math.inf, math.nan])
+@pytest.mark.parametrize("name", [*MODELS])
+def test_rows_that_plain_steps_have_blown_up_do_not_tell_who_meets_them(name: str, number: float) -> None:
+    """A hub decides rows and learning rate. NaN, which ends a round, must not come of a sampled triple."""
+    graph, trainer = random_graph(0, 12, 3, 40), Trainer(batch_size=8, negatives=4, optimizer="sgd", lr=0.1)
+    for drawn in (np.arange(6), np.arange(0)):
+        training = private(trainer, graph, half_of(graph), model=MODELS[name](dim=8))
+        for _, table in training.tables.named().values():
+            table[::3] = number
+        take(training, 0, Drawn(drawn, np.arange(len(drawn) + 1)))
+        for _, table in training.tables.named().values():
+            assert table.isfinite().all()
+    if name == "rotate":  # has no constraint that makes rows short again
+        with pytest.raises(Diverged, match=r"within 1e\+09"):
+            training.check_rows()
+
+
+def test_rows_are_cut_only_where_steps_can_make_them_long() -> None:
+    graph = random_graph(0, 12, 3, 40)
+    for options, cut_ in (
+        ({}, False),
+        ({"optimizer": "sgd"}, True),
+        ({"lr": 2e3}, True),
+        ({"l3": 2.0}, True),
+    ):
+        assert private(Trainer(batch_size=8, **options), graph, half_of(graph)).grows is cut_
 
 
 # Samples and negatives

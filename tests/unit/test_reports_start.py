@@ -63,6 +63,18 @@ def test_who_goes_on_alone_is_not_alone(groups: dict[str, Group]) -> None:
     assert groups["single after fedprox"].colour != "alone"
 
 
+def test_seeds_that_go_on_each_from_its_own_are_one_experiment(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        for name in ("near", "far"):
+            start = FEDPROX | {"run": f"x/seed-{seed}/{name}"}
+            going_on(tmp_path / f"{seed}-{name}", start, options=[f"seed={seed}"], seed=seed)
+    found = experiments(load_runs([tmp_path]))
+    assert [[run.path.name for run in group.runs] for group in found] == [
+        ["0-far", "1-far"],
+        ["0-near", "1-near"],
+    ]
+
+
 def test_tables_compare_it_with_alone(groups: dict[str, Group]) -> None:
     runs = [run for group in groups.values() for run in group.runs]
     last = tables.site_rows(runs)[-1]

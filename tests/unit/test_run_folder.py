@@ -46,7 +46,7 @@ def test_configuration_is_complete_and_reads_back(tmp_path: Path) -> None:
     written = read_toml(folder.path / "config.toml")
     assert written["model"] == {"name": "transr", "dim": 4, "margin": 1.0, "epsilon": 2.0, "norm": 2}
     assert written["trainer"]["negatives"] == 256
-    usual = {"every": 5, "patience": 3, "rule": "patience", "sides": "both", "keep": "together"}
+    usual = {"every": 5, "patience": 3, "rule": "patience", "sides": "both", "keep": "together", "sure": 0.0}
     assert written["evaluate"] == usual
     assert written["data"] == {
         "path": "some/where",

@@ -257,6 +257,22 @@ def test_each_site_keeps_its_own_best(tmp_path: Path, before: Path, method: dict
     assert any(course["best_round"] > 0 for course in summary["courses"].values())
 
 
+@pytest.mark.parametrize("method", [{"name": "fedep"}, {"name": "single"}], ids=lambda method: method["name"])
+def test_what_came_is_replaced_only_by_what_is_surely_better(
+    tmp_path: Path, before: Path, method: dict[str, Any]
+) -> None:
+    """The best of the rounds that gain enough, by each site's own number of questions."""
+    evaluate = {"every": 1, "patience": 0, "keep": "each", "sure": 0.15}
+    summary = finished(tmp_path / "after", method=method, start=str(before), rounds=9, evaluate=evaluate)
+    found, expected = journal(tmp_path / "after", "evaluate"), {}
+    for site in summary["courses"]:
+        curve = [event["sites"][site]["mrr"] for event in found]
+        least = curve[0] + 0.15 / summary["sites"][site]["metrics"]["valid"]["count"] ** 0.5
+        expected[site] = curve.index(max(curve)) if max(curve) > least else 0
+    assert {site: course["best_round"] for site, course in summary["courses"].items()} == expected
+    assert len(set(expected.values()) & {0}) == 1 < len(set(expected.values()))
+
+
 def test_patience_counts_from_the_tables_as_they_came(tmp_path: Path, learnt: Path) -> None:
     evaluate = {"every": 2, "patience": 2}
     summary = finished(

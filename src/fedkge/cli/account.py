@@ -64,7 +64,7 @@ def _rows(own: Any, delta: float) -> list[dict[str, Any]]:
         "id": own.id,
         "folder": str(own.folder),
     }
-    names = ("site", "epsilon", "delta", "unit", "accountant", "guarantee", "releases", "runs")
+    names = ("site", "epsilon", "delta", "unit", "neighbours", "accountant", "guarantee", "releases", "runs")
     costs = own.costs(own.folder.name, delta)
     found = [cost.plain() | {"runs": len(own.runs(cost.unit))} for cost in costs]
     rows = [

@@ -69,8 +69,8 @@ def _row(cost: Cost) -> dict[str, Any]:
 def _all_runs(row: Mapping[str, Any]) -> dict[str, Any]:
     from fedkge.privacy.words import number
 
-    names = ("site", "delta", "unit", "runs", "limit", "accountant", "guarantee", "releases")
-    return {"epsilon": number(row["epsilon"])} | {name: row[name] for name in names}
+    names = ("delta", "unit", "neighbours", "runs", "limit", "accountant", "guarantee", "releases")
+    return {"site": row["site"], "epsilon": number(row["epsilon"])} | {name: row[name] for name in names}
 
 
 def _write(run: Run, found: Spent) -> Path | None:

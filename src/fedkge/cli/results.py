@@ -213,8 +213,8 @@ def say_spent(runs: Sequence[Run]) -> None:
         limit = "" if row["limit"] is None else f"; limit {row['limit']:g}"
         print(
             f"note: {row['site']}, {which}: ε = {number(row['epsilon'])} at "
-            f"δ = {row['delta']:g} (unit: {row['unit']}; {row['accountant']}; guarantee: "
-            f"{row['guarantee']}{limit})",
+            f"δ = {row['delta']:g} (unit: {row['unit']}; neighbours: {row['neighbours']}; "
+            f"accountant: {row['accountant']}; guarantee: {row['guarantee']}{limit})",
             file=sys.stderr,
         )
     if len(units) > 1:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from warnings import warn
 
 import numpy as np
 
-from fedkge.errors import DataError, suggest
+from fedkge.errors import DataError, DataWarning, suggest
 from fedkge.graphs.graph import Axis, Federation, Graph, Ids, Mask, Split
 from fedkge.graphs.prefixes import expanded, full_names
 from fedkge.graphs.subgraph import renumbered
@@ -38,16 +39,44 @@ def name_persons(
     _check_found(federation, prefixes, listed, said)
     found = {}
     for site, graph in federation.items():
-        persons = _persons(graph, prefixes, listed, said)
-        if persons.all() and graph.n_entities:
-            raise DataError(
-                f"persons: all {graph.n_entities:,} entities of site {site!r} are persons, so that none of "
-                "its rows could be shared; name fewer"
-            )
-        found[site] = replace(graph, persons=persons)
+        found[site] = _with(site, graph, _persons(graph, prefixes, listed, said))
     if not any(graph.persons is not None and graph.persons.any() for graph in found.values()):
         raise DataError("persons: no entity of any site is a person; name some")
     return found
+
+
+def same_persons(federation: Federation, common: Federation) -> dict[str, Graph]:
+    """The same graphs, in which whoever is a person at one site is one at all that know the same entity.
+
+    `common` are these graphs under names that say who is the same.
+    """
+    known = {
+        common[site].entities[i]
+        for site, graph in federation.items()
+        if graph.persons is not None
+        for i in np.flatnonzero(graph.persons).tolist()
+    }
+    masks = {
+        site: np.fromiter((name in known for name in graph.entities), np.bool_, graph.n_entities)
+        for site, graph in common.items()
+    }
+    return {site: _with(site, graph, masks[site]) for site, graph in federation.items()}
+
+
+def warn_of_nobody(federation: Federation) -> None:
+    """A site without a person is not protected: perhaps somebody forgot to name them."""
+    for site, graph in federation.items():
+        if graph.persons is not None and not graph.persons.any():
+            warn(f"site {site!r} has no persons: nothing is protected there", DataWarning, stacklevel=2)
+
+
+def _with(site: str, graph: Graph, persons: Mask) -> Graph:
+    if persons.all() and graph.n_entities:
+        raise DataError(
+            f"persons: all {graph.n_entities:,} entities of site {site!r} are persons, so that none of "
+            "its rows could be shared; name fewer"
+        )
+    return replace(graph, persons=persons)
 
 
 def _full_prefix(federation: Federation, prefix: str) -> str:

@@ -18,11 +18,13 @@ from fedkge.durable import locked, write_whole
 from fedkge.errors import ConfigError, DataError
 from fedkge.privacy.accountants import ACCOUNTANTS
 from fedkge.privacy.budget import Budget
-from fedkge.privacy.costs import Cost, cost_of, merged
+from fedkge.privacy.costs import Cost, cost_of, guaranteed, merged
+from fedkge.privacy.delta import check_share, fitting
 from fedkge.privacy.keyfile import key_in
 from fedkge.privacy.ledger import Entry, Ledger
 from fedkge.privacy.releases import Release
 from fedkge.privacy.spending import Allowance, BudgetSpent
+from fedkge.privacy.units import unit_of
 
 KEY, LEDGER, LIMIT, LOCK = "site.key", "ledger.jsonl", "limit.json", "lock"
 WAIT = 60.0  #: seconds that another process may hold the lock
@@ -67,17 +69,19 @@ class Account:
     def limit(self) -> Budget | None:
         """What all runs together may cost, where that is set."""
         path = self.folder / LIMIT
-        if not path.is_file():
-            return None
         try:
             said = json.loads(path.read_text(encoding="utf-8"))
             return Budget(float(said["epsilon"]), float(said["delta"]))
-        except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, ConfigError) as error:
             raise DataError(f"{path}: expected epsilon and delta as JSON: {error}") from None
 
     def set_limit(self, epsilon: float, delta: float) -> None:
-        """From now on; what was spent before counts."""
+        """From now on; what was spent before counts. δ must be below one in the units that it is about."""
         Budget(epsilon, delta)
+        for unit, own in self._by_unit().items():
+            check_share(delta, self.folder.name, guaranteed(own), unit_of(unit).all)
         with self._alone():
             write_whole(self.folder / LIMIT, json.dumps({"epsilon": epsilon, "delta": delta}).encode())
 
@@ -141,15 +145,24 @@ class Account:
         return "rdp" if len({(r.mechanism, r.sampling) for r in every}) > MANY else "pld"
 
     def costs(self, site: str, delta: float | None = None) -> list[Cost]:
-        """What all runs cost together, composed by one accountant, at δ (unset: the limit's); by unit."""
+        """What all runs cost together, composed by one accountant, at δ (unset: the limit's); by unit.
+
+        A unit that is too numerous for this δ has a smaller one: a δ for persons may be none for triples.
+        """
         limit = self.limit
         at = delta if limit is None else limit.delta
-        if at is None or not self.ledger.entries:
+        if at is None:
             return []
-        by_unit: dict[str, list[Entry]] = {}
+        return [
+            cost_of(site, own, fitting(at, guaranteed(own)), self._accountant(unit))
+            for unit, own in self._by_unit().items()
+        ]
+
+    def _by_unit(self) -> dict[str, list[Entry]]:
+        found: dict[str, list[Entry]] = {}
         for entry in self.ledger.entries:
-            by_unit.setdefault(entry.release.unit, []).append(entry)
-        return [cost_of(site, own, at, self._accountant(unit)) for unit, own in by_unit.items()]
+            found.setdefault(entry.release.unit, []).append(entry)
+        return found
 
     def check_plan(self, site: str, step: Release, count: int) -> None:
         """An error unless so many steps fit the limit: said before a run begins."""

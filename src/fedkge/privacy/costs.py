@@ -85,11 +85,15 @@ def costs(entries: Sequence[Entry], delta: float, accountant: str | None = None)
 
 def cost_of(site: str, entries: Sequence[Entry], delta: float, accountant: str) -> Cost:
     """What some releases of one site cost together."""
-    releases, triples = [entry.release for entry in entries], max(entry.least for entry in entries)
+    releases = [entry.release for entry in entries]
     epsilon = ACCOUNTANTS[accountant]().epsilon(releases, delta)
-    if not any(release.flaws for release in releases):
-        check_share(delta, site, triples, unit_of(releases[0].unit).all)
-    return Cost(site, epsilon, delta, accountant, merged(releases), triples)
+    check_share(delta, site, guaranteed(entries), unit_of(releases[0].unit).all)
+    return Cost(site, epsilon, delta, accountant, merged(releases), max(entry.least for entry in entries))
+
+
+def guaranteed(entries: Sequence[Entry]) -> int:
+    """How many units δ must be far below one in; 0 where some releases have no guarantee."""
+    return 0 if any(entry.release.flaws for entry in entries) else max(entry.least for entry in entries)
 
 
 def merged(releases: Iterable[Release]) -> tuple[Release, ...]:

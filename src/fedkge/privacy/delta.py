@@ -22,6 +22,11 @@ def check_share(delta: float, site: str, count: int, what: str = "confidential t
         )
 
 
+def fitting(delta: float, count: int) -> float:
+    """The same δ, or where it is no bound for so many of them, one far below one in the count."""
+    return delta if delta * count < 1 else NEAR / count
+
+
 def caution(delta: float, site: str, count: int, what: str = "confidential triples") -> str | None:
     """What to say of a δ that is allowed and near to what is not."""
     if delta * count < NEAR:

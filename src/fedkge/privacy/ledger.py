@@ -234,7 +234,7 @@ def _check_end(path: Path, content: bytes, heads: Sequence[str], key: bytes | No
 def _plain(line: bytes) -> dict[str, Any] | None:
     try:
         plain = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return plain if isinstance(plain, dict) else None
 

@@ -76,7 +76,7 @@ class Head:
             head = cls(int(said["lines"]), str(said["ledger"]), int(said["releases"]))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             raise DataError(f"{path}: damaged; it says where {ledger.name} ends. Restore both") from None
         if key is not None and not hmac.compare_digest(mac, head._mac(key)):
             raise DataError(

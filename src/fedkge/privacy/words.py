@@ -124,8 +124,8 @@ def _why_none(cost: Cost) -> str:
     return "guarantee: none, because something was released without noise."
 
 
-def unprotected(mode: str) -> list[str]:
-    """What to say of a run whose ledger has no releases."""
+def unprotected(mode: str, released: str = "triple") -> list[str]:
+    """What to say of a run whose ledger has no releases; `released` is the unit that it would have."""
     if mode == "off":
         return [
             "guarantee: none, because training added no noise (privacy.mode is off).",
@@ -133,9 +133,10 @@ def unprotected(mode: str) -> list[str]:
             "confidential or not, to whoever sees them.",
         ]
     if mode == "u-only":
+        unit = unit_of(released)
         return [
             "Confidential triples were not used (privacy.mode is u-only): nothing that left the sites "
-            "depends on them, ε = 0 (unit: one confidential triple; neighbours: zero out one).",
+            f"depends on them, ε = 0 (unit: {unit.one}; neighbours: {unit.neighbours or 'zero out one'}).",
             "Assuming: entities and relations are public, also those that only confidential triples name. "
             "Unrestricted triples are not protected.",
             _kept(losses=False),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from warnings import warn
 
 from fedkge.durable import state_folder
+from fedkge.errors import DataWarning, FedkgeError
 from fedkge.privacy.account import KEY, Account
 from fedkge.privacy.keyfile import key_in
 
@@ -56,18 +58,27 @@ def delta_of(experiment: Experiment) -> float | None:
 def sums(experiment: Experiment) -> list[dict[str, Any]]:
     """What all runs of each site have cost together so far, in the accounts of an experiment's data.
 
-    Composed by one accountant, at the δ of the site's limit where it has one, else at the experiment's.
+    Composed by one accountant, at the δ of the site's limit where it has one, else at the experiment's. An
+    account that cannot be read is a warning.
     """
     found = []
     for folder in sorted(accounts_folder(experiment).glob("*/")):
         if not Account.exists(folder):
             continue
-        account = Account(folder)
-        limit = account.limit
-        for cost in account.costs(folder.name, delta_of(experiment)):
-            own = {"runs": len(account.runs(cost.unit)), "limit": None if limit is None else limit.epsilon}
-            found.append(cost.plain() | own | {"account": str(folder)})
+        try:
+            found += _sums_of(Account(folder), folder, delta_of(experiment))
+        except FedkgeError as error:  # it may be of a site that has no part in this run, which has ended
+            warn(f"the sum of site {folder.name!r} is not known: {error}", DataWarning, stacklevel=2)
     return found
+
+
+def _sums_of(account: Account, folder: Path, delta: float | None) -> list[dict[str, Any]]:
+    limit = account.limit
+    most = None if limit is None else limit.epsilon
+    return [
+        cost.plain() | {"runs": len(account.runs(cost.unit)), "limit": most, "account": str(folder)}
+        for cost in account.costs(folder.name, delta)
+    ]
 
 
 def person_key(account: Path) -> bytes:

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from fedkge.errors import ConfigError, DataError, DataWarning, suggest
 from fedkge.exchange.announce import LONGEST_ID, fingerprint, identify
 from fedkge.exchange.rows import HUB
@@ -20,7 +18,7 @@ from fedkge.exports.files import check_names
 from fedkge.graphs.across import Leaks, leaks, told, without_leaks
 from fedkge.graphs.graph import Axis, Federation, Graph
 from fedkge.graphs.links import Link, read_links
-from fedkge.graphs.persons import unmentioned
+from fedkge.graphs.persons import warn_of_nobody
 from fedkge.graphs.prefixes import full_names
 from fedkge.graphs.said import lifted
 from fedkge.graphs.streams import CONTROL
@@ -55,9 +53,17 @@ class Sources:
     def of(cls, experiment: Experiment, federation: Federation) -> Sources:
         """Of graphs at hand: persons named, and numbered as the experiment says, and checked."""
         federation, said = lifted(federation)
-        named = numbered(experiment, experiment.persons.of(federation, experiment.privacy.by_person))
+        persons, all_of_it = experiment.persons, experiment.privacy.by_person
+        named = numbered(experiment, persons.of(federation, all_of_it))
         check_federation(named)
-        return cls(named, aligned(experiment.align, named, said), said)
+        unified = aligned(experiment.align, named, said)
+        named, common = (
+            persons.everywhere(graphs, unified.federation, all_of_it)
+            for graphs in (named, unified.federation)
+        )
+        if all_of_it:
+            warn_of_nobody(common)
+        return cls(named, replace(unified, federation=common), said)
 
     def members(self, experiment: Experiment) -> dict[str, Member]:
         """Who trains on what."""
@@ -107,34 +113,15 @@ class Sources:
 
     def _withheld(self, experiment: Experiment, site: str) -> dict[Axis, set[int]]:
         """What a site does not announce: persons, what only triples about them mention, what a file names."""
-        graph = self.named[site]
-        if experiment.persons.mentions:
-            nobody = np.zeros(graph.n_relations, np.bool_)
-            hidden = {Axis.ENTITY: graph.persons, Axis.RELATION: nobody}
-        else:
-            hidden = dict(unmentioned(graph))
-        found = {
-            axis: set() if rows is None else set(np.flatnonzero(rows).tolist())
-            for axis, rows in hidden.items()
-        }
+        found = experiment.persons.hidden(self.named[site])
         found[Axis.ENTITY] |= self._listed(experiment, site)
         return found
 
     def _tell_withheld(self, experiment: Experiment) -> None:
         """Say what is not announced because only triples about persons mention it."""
-        if experiment.persons.mentions or not (experiment.method.shares or experiment.method.hubless):
-            return
-        for site, graph in self.named.items():
-            hidden = {axis: int(rows.sum()) for axis, rows in unmentioned(graph).items()}
-            entities = hidden[Axis.ENTITY] - (0 if graph.persons is None else int(graph.persons.sum()))
-            if entities or hidden[Axis.RELATION]:
-                warnings.warn(
-                    f"site {site!r}: {entities:,} entities and {hidden[Axis.RELATION]:,} relations are not "
-                    "announced, because only triples about persons mention them; if these names are public, "
-                    "say persons.mentions = true",
-                    DataWarning,
-                    stacklevel=2,
-                )
+        if experiment.method.shares or experiment.method.hubless:
+            for site, graph in self.named.items():
+                experiment.persons.tell_hidden(site, graph)
 
     def _tell_leaks(self, experiment: Experiment) -> None:
         """Say how much of what a site is measured by others train on, if anything of theirs reaches it."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, Self, TypeVar
 
-import numpy as np
 import torch
 
 from fedkge.config import read_toml
@@ -162,9 +161,10 @@ def peer_of(
     ids = {axis: identify(own, axis, secret) for axis, own in names.items()}
     home, account = file.folder if lasting else None, accounts_beside(file.graph) / file.name
     setting = Setting(file.federation, home, often=lasting, tell=tell, account=account)
-    persons = () if graph.persons is None else np.flatnonzero(graph.persons).tolist()
-    hidden = set(persons) | listed(file.align, {file.name: graph}, file.name)
-    identity = Identity(ids, {file.name: graph}, {Axis.ENTITY: hidden} if hidden else {})
+    hidden = file.persons.hidden(graph)
+    hidden[Axis.ENTITY] |= listed(file.align, {file.name: graph}, file.name)
+    identity = Identity(ids, {file.name: graph}, {axis: rows for axis, rows in hidden.items() if rows})
+    file.persons.tell_hidden(file.name, graph)
     others = [file.name, *file.peers]
     keys = peer_keys(file.folder)
     return peer_node(file.name, file, member, identity, others, keys, setting, device, nonce=nonce)

@@ -39,6 +39,7 @@ from fedkge.runtimes.signals import on_signals
 from fedkge.runtimes.stream import Frame, Link, Oversized, listen
 
 PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  #: seconds before FLARE is started again, the first times
+UNFIT = "cannot take part in this run; the site's own console says why"  #: all that a hub is told
 LINGER = 3.0  #: seconds that the last words have to reach the hub
 
 
@@ -162,21 +163,26 @@ class Site:
         return [encode(message) for message in said]
 
     def _welcome(self, link: Link, content: bytes) -> None:
-        """A new stream: the hub says what is trained, and this site whether it takes part."""
+        """A new stream: the hub says what is trained, and this site whether it takes part.
+
+        The hub is told what is wrong with its own words. An error about the site's data may name a person.
+        """
+        told = None
         try:
             hub = HubHello.read(content)
-            self._begin(hub)
+            terms = Terms.parse(hub.terms)
+            told = UNFIT
+            self._begin(hub, terms)
         except FedkgeError as error:
-            self._send(link, [(REFUSAL, str(error)[:2000].encode())])
+            self._send(link, [(REFUSAL, (told or str(error))[:2000].encode())])
             time.sleep(LINGER)
             raise Refused(f"refuses the hub: {error}") from None
         self.link = link
         self._send(link, [(HELLO, SiteHello.of(hub, self.name, self.kit.certificate, self.key).packed())])
 
-    def _begin(self, hub: HubHello) -> None:
+    def _begin(self, hub: HubHello, terms: Terms) -> None:
         """Be the node of this run: the one at hand, the one in the folder, or a new one."""
         home = self.file.folder
-        terms = Terms.parse(hub.terms)
         if (home / NODE).exists():
             about = json.loads((home / NODE).read_text(encoding="utf-8"))
             if about["run"] != hub.run:

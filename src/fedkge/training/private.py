@@ -40,6 +40,9 @@ from fedkge.training.units import Units
 
 CONFIDENTIAL = "confidential."  #: steps that have optimizers of their own, by strict rules
 SPARE = (2.0, 6.0)  #: standard deviations of a Poisson batch's size that captured steps have places for
+BEYOND = 1.001 * LONGEST  #: number in a row that was longer
+MEASURED = ("adam", "row-adam", "adagrad")  #: their steps are a few learning rates long, whatever rows are
+LARGEST_RATE, LARGEST_L3 = 1e3, 1.0  #: up to these, rows that begin a round below LONGEST stay computable
 COARSEST = 0.5  #: share of the clipping norm that rounding to the grid may take
 
 
@@ -85,6 +88,8 @@ class PrivateTraining(Training):
     budget has no step left, nothing is trained any more.
     """
 
+    rows_wait = False  # noise moves all of them
+
     def __init__(
         self,
         trainer: Trainer,
@@ -115,6 +120,8 @@ class PrivateTraining(Training):
         self.smallest_first = sorted(self.sums, key=lambda name: self.sums[name].gradient.table.numel())
         self.everyone = torch.ones_like(corpus.sizes, dtype=torch.bool)
         self.clip = tables.entities.new_tensor([privacy.clip or 0.0])
+        large = max(trainer.lr, privacy.lr or 0.0) > LARGEST_RATE or trainer.l3 > LARGEST_L3
+        self.grows = privacy.strict and (trainer.optimizer not in MEASURED or large)
         self.units = protection.units
         most, count = self.units.most, len(self.units.places)
         expected = protection.cadence.rate * count  # triples
@@ -137,6 +144,15 @@ class PrivateTraining(Training):
                     f"site {self.name!r}: {name} has a number of {most:.3g}, and private training needs them "
                     f"within {LONGEST:g}; lower the learning rate, or ask who sent it"
                 )
+
+    def _bound_rows(self) -> None:
+        """Take back rows that steps have made too long within a round, by strict rules.
+
+        They stay beyond what is allowed, so that no upload has them and the next round refuses them.
+        """
+        if self.grows:
+            for _, table in self.tables.named().values():
+                table.nan_to_num_(BEYOND, BEYOND, -BEYOND).clamp_(-BEYOND, BEYOND)
 
     # An epoch
 
@@ -204,6 +220,7 @@ class PrivateTraining(Training):
         Clip, sum, noise, step, in this order. Nothing reads the sums before they have noise, and no row is
         written before: what leaves this function is computed from noisy sums and from rows that were known.
         """
+        self._bound_rows()
         placed, key, starts = self.sheet.placed(size[0]), self.sheet.negatives, self.sheet.starts
         batch = self.closed.batch(placed, side, self.trainer.negatives, key, starts)
         units, clip, triples = self.sheet.units(size[0]), self.clip, None

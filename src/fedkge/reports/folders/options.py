@@ -30,8 +30,14 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def chosen(run: Run) -> dict[str, Any]:
-    """A run's options, those that mean something to its method, which is told with what it goes on from."""
+    """A run's options, those that mean something to its method, which is told with what it goes on from.
+
+    What it goes on from is the same for all seeds, if folders differ only in `seed-N`.
+    """
     options = flat(run.config) | {METHOD: run.approach}
+    if START in options:
+        parts = PurePosixPath(str(options[START])).parts
+        options[START] = str(PurePosixPath(*(part for part in parts if part != f"seed-{run.seed}")))
     idle = (NAME,) if run.chooses_keep else (NAME, KEEP)
     return {key: of for key, of in options.items() if key not in idle}
 

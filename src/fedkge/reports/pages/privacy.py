@@ -47,7 +47,7 @@ COLUMNS = (
 )
 
 ACCOUNTS = (
-    *COLUMNS[:4],
+    *COLUMNS[:5],
     Column("runs", "Runs", count, "seeds, sweep points and trials included"),
     Column("limit", "Limit", lambda value: "none" if value is None else f"{value:g}", "for all of them"),
     *COLUMNS[5:8],
@@ -67,13 +67,14 @@ class Spent:
     costs: Sequence[Cost]
     peers: Mapping[str, Any] | None = None  #: the options of a method without a hub
     paper: Mapping[str, float] = field(default_factory=dict)  #: what the paper's arithmetic says, by site
+    unit: str = "triple"  #: that the run was to protect
 
     @property
     def words(self) -> list[str]:
         """Whose data is protected against whom."""
         if self.peers is not None:
             return peer_words(self.peers, self.costs, self.paper)
-        return explained(self.costs) if self.costs else unprotected(self.mode)
+        return explained(self.costs) if self.costs else unprotected(self.mode, self.unit)
 
     def curve(self, cost: Cost) -> dict[int, float]:
         """Epoch -> ε."""
@@ -95,13 +96,13 @@ def spent(run: Run, delta: float | None = None, accountant: str | None = None) -
         )
     peers = run.config["method"] if run.kind is Kind.PEERS else None
     if not entries:
-        return Spent(given.mode, entries, [], peers)
+        return Spent(given.mode, entries, [], peers, unit=given.released)
     if delta is None:
         delta = given.delta if peers is None else peers["delta"]
     if delta is None:
         raise DataError(f"{config}: privacy.delta is missing; which δ is ε meant at? give --delta")
     found = costs(entries, delta, accountant or given.accountant or (None if peers is None else "pld"))
-    return Spent(given.mode, entries, found, peers, _papers(run, delta))
+    return Spent(given.mode, entries, found, peers, _papers(run, delta), given.released)
 
 
 def _papers(run: Run, delta: float) -> dict[str, float]:
