@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from fedkge.errors import ConfigError, DataError, DataWarning
+from fedkge.front.learning import _kept
+from fedkge.front.sites import load
 from fedkge.graphs.marks import mark_share
+from fedkge.graphs.writing import write_federation
 from fedkge.privacy import Account, Budget, Ledger, Release, Spending
 from fedkge.privacy.accountants import Pld
 from fedkge.privacy.releases import Everything, Gaussian
@@ -117,7 +120,7 @@ def test_a_limit_stops_the_next_step_before_it_is_passed(tmp_path: Path) -> None
         one.spend(step, 9)
     assert one.ledger.total + two.ledger.total == allowed == Account(tmp_path / "account").ledger.total
     with pytest.raises(ConfigError, match=r"1 steps with .* and 0 are left; .*`fedkge account`"):
-        Account(tmp_path / "account").check_plan("a", step, 1)
+        Account(tmp_path / "account").check_plan("a", step, 1, 1000)
 
 
 def test_a_limit_that_is_none(tmp_path: Path) -> None:
@@ -238,6 +241,64 @@ def test_an_older_copy_of_ledger_and_head_is_noticed_by_the_account(tmp_path: Pa
         spend(tmp_path / "account", run, 1)
 
 
+def test_an_older_copy_of_the_account_is_noticed_by_the_run(tmp_path: Path) -> None:
+    run, account = tmp_path / "ledger.jsonl", tmp_path / "account"
+    spend(account, run, 2)
+    copies = {file: file.read_bytes() for file in account.glob("ledger.*")}
+    assert len(copies) == 2
+    spend(account, run, 2)
+    for file, content in copies.items():
+        file.write_bytes(content)
+    with pytest.raises(DataError, match=r"knows of 8 releases of this run, and .* has 16"):
+        spend(account, run, 1)
+
+
+def test_a_run_that_was_killed_before_its_account_had_the_line_goes_on(tmp_path: Path) -> None:
+    run, account = tmp_path / "ledger.jsonl", tmp_path / "account"
+    spend(account, run, 2)
+    Ledger(run, KEY).record("a", 3, STEPS, 1000, run.name)
+    assert spend(account, run, 1).ledger.total == 16
+
+
+def test_an_account_takes_only_signed_lines_and_misses_its_head(tmp_path: Path) -> None:
+    account = tmp_path / "account"
+    spend(account, tmp_path / "x")
+    ledger, head = account / "ledger.jsonl", account / "ledger.head"
+    signed = ledger.read_bytes()
+    plain = tmp_path / "plain.jsonl"
+    Ledger(plain).record("a", 1, replace(STEPS, count=1), 1000, "x")
+    ledger.write_bytes(plain.read_bytes())
+    for gone in (False, True):
+        if gone:
+            head.unlink()
+        with pytest.raises(DataError, match=r"not signed|missing"):
+            Account(account)
+    ledger.unlink()
+    with pytest.raises(DataError, match=r"ledger.head: missing, while site.key is there"):
+        Account(account)
+    ledger.write_bytes(signed)
+    with pytest.raises(DataError, match="missing"):
+        Account(account)
+
+
+def test_an_account_has_a_head_before_anything_is_spent(tmp_path: Path) -> None:
+    assert Account(tmp_path).ledger.total == 0
+    (tmp_path / "ledger.head").unlink()
+    with pytest.raises(DataError, match="what was spent is not known"):
+        Account(tmp_path)
+    (tmp_path / "site.key").unlink()  # killed while its key was made: nothing was spent
+    assert Account(tmp_path).ledger.total == 0
+
+
+def test_a_limit_at_a_delta_for_fewer_units_stops_a_run(tmp_path: Path) -> None:
+    pytest.importorskip("numba")
+    accounts = tmp_path / "accounts"
+    Account(accounts / "a").set_limit(100.0, 0.05)
+    with pytest.raises(ConfigError, match=r"account: the limit of .* one of the \d+ confidential triples"):
+        strict(tmp_path / "0", accounts)
+    assert Account(accounts / "a").ledger.total == 0
+
+
 # Where it is
 
 
@@ -255,6 +316,16 @@ def test_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert accounts_folder(experiment()).is_relative_to(tmp_path / "home" / ".local" / "state" / "fedkge")
     monkeypatch.setattr("os.access", lambda path, mode: False)
     assert accounts_folder(beside).is_relative_to(tmp_path / "home"), "where nobody can write"
+
+
+def test_sites_in_memory_have_the_account_of_the_files_that_they_come_from(tmp_path: Path) -> None:
+    write_federation(small_federation(), tmp_path / "sites")
+    sites = load(tmp_path / "sites")
+    for one in (sites, sites.split(), sites.align()):
+        found = _kept(one, tmp_path / "runs", {})["account"]["folder"]
+        assert Path(found) == tmp_path / "sites" / ".fedkge"
+    made = load({name: sites.triples(name)[["head", "relation", "tail"]] for name in sites})
+    assert _kept(made, tmp_path / "runs", {})["account"]["folder"] == str(tmp_path / "runs" / ".fedkge")
 
 
 def test_an_account_of_another_site_that_is_damaged_does_not_end_a_run(tmp_path: Path) -> None:

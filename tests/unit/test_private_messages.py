@@ -14,6 +14,9 @@ from fedkge.errors import DataWarning
 from fedkge.exchange.rows import Message
 from fedkge.graphs.graph import Graph
 from fedkge.graphs.marks import mark_share
+from fedkge.methods import METHODS
+from fedkge.privacy import Privacy
+from fedkge.training.confidential import opened
 from fedkge.training.secret import Secret
 from small_federations import federated, small_federation
 
@@ -117,10 +120,23 @@ def test_a_confidential_triple_changes_nothing_but_noised_values(
 
 
 def silent(graph: Graph, person: str) -> Graph:
-    """The same graph, in which nothing is said about a person in train."""
-    stays = ~(graph.train[:, ::2] == graph.entities.id(person)).any(axis=1)
-    assert (~stays).sum() > 3
-    return replace(graph, train=graph.train[stays])
+    """The same graph, in which nothing is said about a person."""
+    train, valid, test = (
+        part[~(part[:, ::2] == graph.entities.id(person)).any(axis=1)] for part in graph.splits().values()
+    )
+    assert len(train) < len(graph.train) - 3
+    return replace(graph, train=train, valid=valid, test=test)
+
+
+def asked_about(graph: Graph, person: str) -> Graph:
+    """The same graph, in which a person is one more answer to every question of valid, by test."""
+    one, known = graph.entities.id(person), {tuple(triple) for triple in graph.all().tolist()}
+    answers = [[h, r, one] for h, r, _ in graph.valid.tolist()] + [
+        [one, r, t] for _, r, t in graph.valid.tolist()
+    ]
+    more = [triple for triple in answers if tuple(triple) not in known]
+    assert more
+    return replace(graph, test=np.concatenate((graph.test, np.unique(more, axis=0))))
 
 
 @pytest.mark.parametrize("method", ["fedep", "fedlu", "single"])
@@ -150,6 +166,54 @@ def test_everything_said_about_one_person_changes_nothing_but_noised_values(
         )
         assert a == b
     assert method == "single" or changed(one, two), "the person was trained on"
+
+
+@pytest.mark.filterwarnings("ignore:no two sites have anything")  # only triples about persons have relations
+@pytest.mark.parametrize(
+    "method", [name for name in METHODS if not METHODS[name].hubless and name != "collective"]
+)
+def test_what_is_said_about_a_person_in_test_changes_no_message(tmp_path: Path, method: str) -> None:
+    """Not even as an answer that others are ranked without."""
+    sites = small_federation()
+    options = {
+        "privacy": {"mode": "u-only", "unit": "entity"},
+        "persons": {"prefixes": ["e12", "e13", "e3"]},
+        "rounds": 2,
+        "evaluate": {"every": 1, "patience": 0},
+        "method": {"name": method, **({"small": 4} if method == "fedkd" else {})},
+    }
+    other = {**sites, "b": asked_about(sites["b"], "e13")}
+    one, two = (transcript(tmp_path / str(n), own, **options) for n, own in enumerate((sites, other)))
+    assert any(message.kind == "metrics" for message in one)
+    assert [message.note for message in one] == [message.note for message in two]
+    assert not changed(one, two)
+
+
+def test_questions_of_a_relation_that_only_confidential_triples_have_are_not_in_messages(
+    tmp_path: Path,
+) -> None:
+    sites = small_federation()
+    secret = int(sites["a"].valid[0, 1])
+    marks = {name: graph.train[:, 1] == secret for name, graph in sites.items()}
+    closed = {name: replace(graph, confidential=marks[name]) for name, graph in sites.items()}
+    options = {"privacy": {"mode": "u-only"}, "rounds": 2, "evaluate": {"every": 2, "patience": 0}}
+    heard = transcript(tmp_path, closed, method={"name": "fedep"}, **options)
+    open_ones = {name: 2 * int((graph.valid[:, 1] != secret).sum()) for name, graph in sites.items()}
+    assert open_ones["a"] < 2 * len(sites["a"].valid)
+    joined = [m.note["queries"] for m in heard if m.kind == "join"]
+    told = [m.note["metrics"] for m in heard if m.kind == "metrics"]
+    assert {site: count for one in joined for site, count in one.items()} == open_ones
+    assert {site: of["count"] for one in told for site, of in one.items()} == open_ones
+
+
+def test_accuracy_of_peers_in_the_open_depends_on_no_confidential_triple() -> None:
+    graph = MARKED["a"]
+    one, two = (opened(of, Privacy(mode="u-only")) for of in (graph, neighbour(graph)))
+    assert all(
+        x.tolist() == y.tolist() for x, y in zip(one.splits().values(), two.splits().values(), strict=True)
+    )
+    kept = opened(graph, Privacy())
+    assert kept.train is graph.train, "where nothing is secret, all triples filter"
 
 
 def test_sites_without_noise_send_no_loss_or_digest_either(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from fedkge.graphs.indexing import graph_from_names
 from fedkge.graphs.marks import mark_share
 from fedkge.graphs.persons import name_persons, without_persons
 from fedkge.graphs.split import split
-from small_federations import small_federation
+from fedkge.runs.data import load
+from small_federations import experiment, small_federation
 
 pytest.importorskip("numba")
 
@@ -155,6 +156,35 @@ def test_what_is_held_out_does_not_depend_on_confidential_triples() -> None:
     assert triples(alone, "test") == triples(divided, "test")
     with pytest.warns(match="lost their marks"):
         split(graph, (8, 1, 1), 3)
+
+
+def told_about(graph: Graph, name: str, persons: str) -> set[tuple[str, str, str]]:
+    return {one for one in triples(graph, name) if one[0].startswith(persons) or one[2].startswith(persons)}
+
+
+def test_what_is_held_out_of_a_person_depends_on_nobody_else(tmp_path: Path) -> None:
+    """Nor does what is held out of the rest depend on persons."""
+    others = [f"e{i}\tr{k}\te{(i + k) % 40}\n" for i in range(40) for k in (1, 2, 3)]
+    said = [f"p{i}\tr{k}\te{(5 * i + k) % 40}\n" for i in range(12) for k in (1, 2, 3, 4)]
+    found = []
+    for number, rows in enumerate((others + said, said[:44] + others, others + said[4:])):
+        folder = tmp_path / str(number) / "north"
+        folder.mkdir(parents=True)
+        (folder / "all.tsv").write_text("".join(rows))
+        asked = experiment(
+            data={"path": str(folder.parent), "name": None, "ratio": "6:2:2"},
+            persons={"prefixes": ["p"]},
+            privacy={"mode": "u-only", "unit": "entity"},
+        )
+        found.append(load(asked).named["north"])
+    whole = found[0]
+    for name in ("valid", "test"):
+        about = told_about(whole, name, "p")
+        assert about
+        assert triples(whole, name) - about
+        for other, gone in ((found[1], "p11"), (found[2], "p0")):
+            assert {one for one in triples(whole, name) if one[0] != gone} == triples(other, name)
+    assert {head for head, _, _ in told_about(whole, "train", "p")} == {f"p{i}" for i in range(12)}
 
 
 def test_strict_training_of_data_by_ratio_just_works_and_an_error_names_the_command(home: Path) -> None:

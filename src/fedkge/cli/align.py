@@ -46,14 +46,14 @@ def align(
         from fedkge.graphs.alignment import common, traced
         from fedkge.graphs.graph import Axis
         from fedkge.graphs.said import lifted
-        from fedkge.runs.data import aligned, links_of, read_data
+        from fedkge.runs.data import aligned, links_of, read_data, split_by
 
         data, chosen, seed = _asked(source)
         given = {"entities": entities, "relations": relations, "names": names}
         chosen = _with(chosen, {name: one for name, one in given.items() if one is not None})
         if chosen.secret is not None:
             raise ConfigError("align.secret: with a secret every site aligns by itself; expected none here")
-        federation, said = lifted(read_data(data, seed))
+        federation, said = lifted(split_by(data, read_data(data), seed))
         unified = aligned(chosen, federation, said)
         links = links_of(chosen, federation)
         found = {axis: traced(federation, axis, chosen.names, links.get(axis, ()), said) for axis in Axis}

@@ -86,9 +86,19 @@ def _data(data: Any, folder: Path) -> dict[str, Any]:
 
 
 def _kept(data: Any, folder: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Sites in memory have one account for all runs in a folder, whatever becomes of their triples."""
-    own = {} if isinstance(data, str | Path) else {"account": {"folder": str(folder / ".fedkge")}}
-    return own | dict(options)
+    """Sites in memory have one account for all runs in a folder, whatever becomes of their triples.
+
+    Sites that were loaded from files or by name have the account that these have.
+    """
+    if isinstance(data, str | Path):
+        return dict(options)
+    place = folder / ".fedkge"
+    if isinstance(data, Sites) and data.origin is not None:
+        from fedkge.runs.account import accounts_beside
+
+        path = Path(data.origin)
+        place = accounts_beside(path.resolve()) if path.exists() else accounts_beside(None, data.origin)
+    return {"account": {"folder": str(place)}} | dict(options)
 
 
 def _done(

@@ -35,8 +35,11 @@ ALONE = "graph"  #: what a site is called that nobody has named
 class Sites(Mapping[str, Graph]):
     """The graphs of a federation by the names of their sites; it stays as it is, methods make another."""
 
-    def __init__(self, graphs: Federation, reports: Sequence[LinkReport] = ()) -> None:
+    def __init__(
+        self, graphs: Federation, reports: Sequence[LinkReport] = (), origin: str | None = None
+    ) -> None:
         self._graphs, self._reports = dict(graphs), tuple(reports)
+        self.origin = origin  #: the path or the name that they were loaded from: whose triples they are
 
     def __getitem__(self, site: str) -> Graph:
         if site not in self._graphs:
@@ -59,7 +62,8 @@ class Sites(Mapping[str, Graph]):
     def split(self, ratio: str = "8:1:1", seed: int = 0) -> Sites:
         """All triples divided anew into train, valid and test; train has every entity and relation."""
         parts = parse_ratio(ratio)
-        return Sites({site: split(graph, parts, seed) for site, graph in self.items()}, self._reports)
+        parted = {site: split(graph, parts, seed) for site, graph in self.items()}
+        return Sites(parted, self._reports, self.origin)
 
     def align(self, entities: Any = None, relations: Any = None, names: bool = True) -> Sites:
         """The same graphs under names that say who is the same at different sites.
@@ -70,7 +74,7 @@ class Sites(Mapping[str, Graph]):
         given = {Axis.ENTITY: entities, Axis.RELATION: relations}
         links = {axis: _links(value, axis) for axis, value in given.items() if value is not None}
         unified = unify(self._graphs, names, links)
-        return Sites(unified.federation, unified.reports)
+        return Sites(unified.federation, unified.reports, self.origin)
 
     def triples(self, site: str) -> DataFrame:
         """A site's triples by name: head, relation, tail, and which split each is in."""
@@ -107,7 +111,7 @@ def load(data: Any, columns: Sequence[Any] | None = None) -> Sites:
     if isinstance(data, Sites):
         return data
     if isinstance(data, str | Path):
-        return Sites(obtain(str(data)))
+        return Sites(obtain(str(data)), origin=str(data))
     if isinstance(data, Mapping) and not set(data) <= set(map(str, Split)):
         return Sites({name_of(site, "a site"): _graph(own, str(site), columns) for site, own in data.items()})
     return Sites({ALONE: _graph(data, ALONE, columns)})

@@ -74,8 +74,9 @@ def mark_triples(federation: Federation, listed: Graph) -> dict[str, Graph]:
         head, relation, tail = wanted[np.argmin(found)].tolist()
         first = (listed.entities[head], listed.relations[relation], listed.entities[tail])
         raise DataError(
-            f"{int((~found).sum()):,} of {len(wanted):,} listed triples are in no site's train; "
-            f"the first is {first!r}"
+            f"{int((~found).sum()):,} of {len(wanted):,} listed triples are in no site's train; the first is "
+            f"{first!r}. Only training triples can be marked: mark the data with `fedkge data mark`, then "
+            "divide it with `fedkge data split --keep-confidential`"
         )
     return marked
 

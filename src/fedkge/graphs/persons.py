@@ -204,7 +204,7 @@ def limited(graph: Graph, most: int, key: bytes) -> Limited:
     two = belongs(graph, graph.train) == SEVERAL
     one = marks & (owner >= 0)
     order = np.flatnonzero(one)
-    order = order[np.lexsort((_ranks(graph, order, key), owner[order]))]
+    order = order[np.lexsort((digests(graph, order, key), owner[order]))]
     counted = owner[order]
     first = np.concatenate(([True], np.diff(counted) != 0)) if len(counted) else np.zeros(0, np.bool_)
     starts = np.flatnonzero(first)
@@ -217,13 +217,13 @@ def limited(graph: Graph, most: int, key: bytes) -> Limited:
     )
 
 
-def _ranks(graph: Graph, places: Ids, key: bytes) -> Ids:
+def digests(graph: Graph, places: Ids, key: bytes) -> Ids:
     """A keyed digest of each of these training triples, by their names, as a number."""
     entities, relations = graph.entities, graph.relations
-    digests = [
+    found = [
         hashlib.blake2b(
             f"{entities[h]}\0{relations[r]}\0{entities[t]}".encode(), key=key, digest_size=8
         ).digest()
         for h, r, t in graph.train[places].tolist()
     ]
-    return np.frombuffer(b"".join(digests), "<i8").astype(np.int64)
+    return np.frombuffer(b"".join(found), "<i8").astype(np.int64)

@@ -11,8 +11,11 @@ import numpy as np
 
 from fedkge.errors import ConfigError, DataError, DataWarning
 from fedkge.graphs.graph import Graph, Ids
+from fedkge.graphs.persons import NOBODY, belongs, digests
 from fedkge.graphs.subgraph import first_positions, merged, regrouped
 from fedkge.randomness import generator
+
+TRAIN, VALID, TEST = 0, 1, 2
 
 
 def parse_ratio(text: str) -> tuple[float, float, float]:
@@ -35,7 +38,8 @@ def split(
     A held-out triple loses its confidential mark, which only means something in train; a warning counts
     the marks lost. With `keep_confidential` all marked triples stay in train, and the others are divided as
     if there were no marked ones: nothing about valid and test depends on them. What was held out before and
-    has a relation of which every training triple is marked gets a mark, too.
+    has a relation of which every training triple is marked gets a mark, too. Triples about persons, if the
+    graph knows any, have no part in this: each is held out or not by itself (`_of_persons`).
     """
     ratio = _checked(ratio)
     whole = _marked_alike(graph) if keep_confidential else merged(graph)
@@ -47,6 +51,10 @@ def split(
         kept = whole.confidential
         if kept.all():
             raise DataError("nothing to hold out: all triples are confidential")
+    apart = np.full(len(triples), TRAIN, np.int64)
+    if keep_confidential and whole.persons is not None:
+        apart = _of_persons(whole, ratio, seed)
+        kept = kept | (belongs(whole, triples) != NOBODY)
     wanted = [round((~kept).sum() * part / sum(ratio)) for part in ratio[1:]]
     out = np.flatnonzero(~kept)[spare(triples[~kept], sum(wanted), generator(seed, "split"))]
     if len(out) < sum(wanted):
@@ -60,18 +68,37 @@ def split(
         )
     else:
         n_valid = wanted[0]
-    stays = np.ones(len(triples), np.bool_)
-    stays[out] = False
-    if whole.confidential is not None and (lost := int(whole.confidential[out].sum())):
+    apart[out[:n_valid]], apart[out[n_valid:]] = VALID, TEST
+    stays = apart == TRAIN
+    if whole.confidential is not None and (lost := int(whole.confidential[~stays].sum())):
         warnings.warn(
             f"{lost:,} of {int(whole.confidential.sum()):,} confidential triples were moved to valid or "
             "test and lost their marks; only training triples can be marked",
             DataWarning,
             stacklevel=2,
         )
-    valid, test = np.sort(out[:n_valid]), np.sort(out[n_valid:])
     marks = None if whole.confidential is None else whole.confidential[stays]
-    return regrouped(whole, triples[stays], triples[valid], triples[test], marks)
+    return regrouped(whole, triples[stays], triples[apart == VALID], triples[apart == TEST], marks)
+
+
+def _of_persons(graph: Graph, ratio: Sequence[float], seed: int) -> Ids:
+    """Where each triple [m] goes, of those about persons; others stay in train, and so do marked ones.
+
+    A digest of its names decides for each by itself, and one triple of every person stays in train. So what
+    is held out of what is said about a person does not depend on what is said about others.
+    """
+    owner = belongs(graph, graph.train)
+    places = np.flatnonzero(owner != NOBODY)
+    at = digests(graph, places, str(seed).encode()).view(np.uint64) / 2.0**64
+    valid, test = np.cumsum(ratio[1:]) / sum(ratio)
+    order = np.lexsort((at, owner[places]))
+    last = np.append(np.diff(owner[places][order]) != 0, True)[: len(order)]  # the largest of every person
+    at[order[last & (owner[places][order] >= 0)]] = 1.0
+    if graph.confidential is not None:
+        at[graph.confidential[places]] = 1.0
+    found = np.full(len(owner), TRAIN, np.int64)
+    found[places] = np.where(at < valid, VALID, np.where(at < test, TEST, TRAIN))
+    return found
 
 
 def _marked_alike(graph: Graph) -> Graph:

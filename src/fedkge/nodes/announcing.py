@@ -17,8 +17,7 @@ from fedkge.exchange.direction import WHERE, unpack
 from fedkge.exchange.displaced import split
 from fedkge.exchange.rows import HUB, Message
 from fedkge.exchange.select import History
-from fedkge.graphs.graph import Axis, Ids, Split
-from fedkge.graphs.persons import about_nobody
+from fedkge.graphs.graph import Axis, Ids
 from fedkge.nodes.accept import Accept
 from fedkge.nodes.base import Node, Setting
 from fedkge.nodes.displaced import Displaced
@@ -79,8 +78,8 @@ class Announcing(Node):
             return [*first, self.message(HUB, "refusal", 0, why=self.unwilling)]
         ids = {axis: [self.identity.ids[axis][i] for i in rows] for axis, rows in self.announced.items()}
         sides = 2 if self.terms.evaluate.sides == "both" else 1
-        asked = {s: about_nobody(p.graph, Split.VALID) for s, p in self.learner.member.parts.items()}
-        queries = {site: sides * len(triples) for site, triples in asked.items()}
+        asked = {site: self.learner.stack.opened[site] for site in self.learner.member.parts}
+        queries = {site: sides * len(graph.valid) for site, graph in asked.items()}
         said = {"fedkge": __version__, "version": self.version, "queries": queries, **self._allows()}
         if self.identity.fingerprint is not None:
             said["fingerprint"] = self.identity.fingerprint

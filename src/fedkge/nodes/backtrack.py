@@ -14,13 +14,13 @@ from torch import Tensor
 from fedkge.evaluation.checks import diverged
 from fedkge.evaluation.classification import classify
 from fedkge.graphs.graph import Axis, Split
-from fedkge.graphs.persons import about_nobody
 from fedkge.methods import Member
 from fedkge.methods.ends import Heard
 from fedkge.methods.fkge import FKGE
 from fedkge.models import Tables
 from fedkge.nodes.stack import Identities, Learner, Stack
 from fedkge.nodes.terms import Terms
+from fedkge.training.confidential import opened
 
 LENT = b"\x00lent %d"  #: ids of lent things, from which their first rows are drawn
 
@@ -162,8 +162,8 @@ class Backtracking:
         """What decides on validation: the MRR, or the accuracy of triple classification."""
         if self.method.judge == "accuracy":
             ((_, part),) = self.learner.member.parts.items()
-            asked = about_nobody(part.graph, Split.VALID)
-            valid = replace(part.graph, valid=asked, test=asked)
+            graph = opened(part.graph, self.terms.privacy)
+            valid = replace(graph, test=graph.valid)
             return classify(self.tables, valid, seed=self.terms.seed, site=self.learner.name).accuracy
         found = self.learner.measure(self.tables, Split.VALID, openly=True)
         return next(iter(found.values()))[self.terms.evaluate.sides]["mrr"]

@@ -49,7 +49,7 @@ def protection(
     if privacy.budget is not None and any(account.limit is not None for account in owned.values()):
         rest = min(rest, privacy.budget.allowed(step, ledger.releases(site), max(0, rest)))
     for name, account in owned.items():
-        account.check_plan(name, step, rest)
+        account.check_plan(name, step, rest, units)
     return Protection(privacy, marks, noise, cadence, new_secret(site), spending, owner, persons)
 
 
@@ -102,7 +102,7 @@ def _tell_left_out(site: str, kept: Limited) -> None:
 
 def check_validation(terms: Terms, site: str, graph: Graph) -> None:
     """Validation triples cannot be marked; those of relations that none has in the open are so too."""
-    if not (terms.privacy.strict or terms.privacy.mode == "u-only"):
+    if not terms.privacy.closed:
         return
     if terms.evaluate.every >= terms.rounds:  # one validation, at the end, that chooses nothing
         return

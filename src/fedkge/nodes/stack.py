@@ -16,13 +16,12 @@ from torch import Tensor
 from fedkge.evaluation import Known, Ranks, metrics_by_side, rank
 from fedkge.exchange.announce import Id
 from fedkge.graphs.graph import Axis, Ids, Split
-from fedkge.graphs.persons import about_nobody
 from fedkge.methods import Member, Shared, Site
 from fedkge.models import Tables
 from fedkge.nodes.terms import Terms
 from fedkge.randomness import byte_keys
 from fedkge.training import Changes, Corpus, Penalty, Training
-from fedkge.training.confidential import unmarked
+from fedkge.training.confidential import opened
 from fedkge.training.interference import avoiding
 from fedkge.training.private import PrivateTraining, Protection
 
@@ -76,10 +75,10 @@ class Stack:
         self.bests = {n: self.best.part(p[Axis.ENTITY], p[Axis.RELATION]) for n, p in self.parts.items()}
         parts = {site: part.graph for m in members.values() for site, part in m.parts.items()}
         self.known = {site: Known.from_graph(graph) for site, graph in parts.items()}
+        self.opened = {site: opened(graph, terms.privacy) for site, graph in parts.items()}
         self.known_openly = self.known
-        if terms.privacy.strict or terms.privacy.mode == "u-only":
-            opened = {site: unmarked(graph, terms.privacy) for site, graph in parts.items()}
-            self.known_openly = {site: Known.from_graph(graph) for site, graph in opened.items()}
+        if terms.privacy.closed:
+            self.known_openly = {site: Known.from_graph(graph) for site, graph in self.opened.items()}
         self._factored = {name: self._no_rows() for name in self.names} if self._factoring else {}
         self._stale = False  # the rows that are trained as factors have changed
         self.before: dict[str, Callable[[int], None]] = {}  # member -> what precedes its training of a round
@@ -207,12 +206,12 @@ class Stack:
         return sum(len(self.members[n].graph.train) for n in names) * trainer.epochs * trainer.visits
 
     def ranks(self, name: str, tables: Tables, split: Split, openly: bool = False) -> dict[str, Ranks]:
-        """By whose triples they are; `openly`: not of persons, as if confidential triples were unknown."""
+        """By whose triples they are; `openly`: as messages may tell (`confidential.opened`)."""
         known = self.known_openly if openly else self.known
         found = {}
         for site, part in self.members[name].parts.items():
-            triples = about_nobody(part.graph, split) if openly else part.graph.split(split)
-            found[site] = rank(part.of(tables), triples, known[site], site=site)
+            asked = self.opened[site] if openly else part.graph
+            found[site] = rank(part.of(tables), asked.split(split), known[site], site=site)
         return found
 
     # What lasts

@@ -23,12 +23,37 @@ from fedkge.privacy.delta import check_share, fitting
 from fedkge.privacy.keyfile import key_in
 from fedkge.privacy.ledger import Entry, Ledger
 from fedkge.privacy.releases import Release
+from fedkge.privacy.seal import Head
 from fedkge.privacy.spending import Allowance, BudgetSpent
 from fedkge.privacy.units import unit_of
 
 KEY, LEDGER, LIMIT, LOCK = "site.key", "ledger.jsonl", "limit.json", "lock"
 WAIT = 60.0  #: seconds that another process may hold the lock
 MANY = 6  #: different steps from which on RDP counts, as PLD takes a second for each
+
+
+def site_key(folder: Path) -> bytes:
+    """A site's key, which is made once, with the head of a ledger without lines.
+
+    So it is noticed if somebody without the key deletes the ledger and its head.
+    """
+    with _alone(folder):
+        ledger = folder / LEDGER
+        key = key_in(folder / KEY, lambda new: None if ledger.exists() else Head(0, "", 0).write(ledger, new))
+    if not Head.at(ledger).exists():
+        raise DataError(
+            f"{Head.at(ledger)}: missing, while {KEY} is there, so that what was spent is not known; restore "
+            f"it and {LEDGER}"
+        )
+    return key
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    with locked(folder / LOCK, WAIT) as free:
+        if not free:
+            raise DataError(f"{folder / LOCK}: another process has held it for {WAIT:g} s; wait for it")
+        yield
 
 
 class Account:
@@ -39,29 +64,20 @@ class Account:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.key = folder, key_in(folder / KEY)
-        with self._alone():
+        self.folder, self.key = folder, site_key(folder)
+        with _alone(folder):
             self.ledger = Ledger(folder / LEDGER, self.key)
         self._allowances: dict[str, Allowance] = {}
 
     @classmethod
     def exists(cls, folder: Path) -> bool:
-        """Whether anything was ever charged there, or limited."""
-        return (folder / LEDGER).is_file() or (folder / LIMIT).is_file()
+        """Whether there is one, which may be damaged."""
+        return any((folder / name).is_file() for name in (KEY, LEDGER, LIMIT))
 
     @property
     def id(self) -> str:
         """Names the site to itself; tells nothing about its key."""
         return hashlib.blake2b(b"id", key=self.key, digest_size=8).hexdigest()
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        with locked(self.folder / LOCK, WAIT) as free:
-            if not free:
-                raise DataError(
-                    f"{self.folder / LOCK}: another process has held it for {WAIT:g} s; wait for it"
-                )
-            yield
 
     # The limit
 
@@ -82,14 +98,14 @@ class Account:
         Budget(epsilon, delta)
         for unit, own in self._by_unit().items():
             check_share(delta, self.folder.name, guaranteed(own), unit_of(unit).all)
-        with self._alone():
+        with _alone(self.folder):
             write_whole(self.folder / LIMIT, json.dumps({"epsilon": epsilon, "delta": delta}).encode())
 
     def left(self, step: Release, most: int) -> int:
         """How often, up to `most`, a step fits the limit; all of it without one."""
         if self.limit is None:
             return most
-        with self._alone():
+        with _alone(self.folder):
             self.ledger.refresh()
         return self._left(step, most)
 
@@ -112,9 +128,10 @@ class Account:
         self, run: str, site: str, epoch: int, release: Release, units: int | None
     ) -> Iterator[None]:
         """Record a release when its run has recorded it, in here; one beyond the limit is refused."""
-        with self._alone():
+        with _alone(self.folder):
             self.ledger.refresh()
             if (limit := self.limit) is not None:
+                self._check_delta(site, release, units)
                 left = self._left(release, release.count)
                 if left < release.count:
                     raise BudgetSpent(
@@ -164,9 +181,21 @@ class Account:
             found.setdefault(entry.release.unit, []).append(entry)
         return found
 
-    def check_plan(self, site: str, step: Release, count: int) -> None:
+    def _check_delta(self, site: str, release: Release, units: int | None) -> None:
+        """An error where the limit's δ bounds nothing, for so many triples or persons."""
+        if (limit := self.limit) is not None and units is not None:
+            try:
+                check_share(limit.delta, site, units, unit_of(release.unit).all)
+            except ConfigError as error:
+                raise ConfigError(
+                    f"account: the limit of {self.folder} is at {error}; set it with `fedkge account`"
+                ) from None
+
+    def check_plan(self, site: str, step: Release, count: int, units: int | None) -> None:
         """An error unless so many steps fit the limit: said before a run begins."""
         limit = self.limit
+        if count > 0:
+            self._check_delta(site, step, units)
         if limit is None or count < 1 or (left := self.left(step, count)) >= count:
             return
         counted = replace(limit, accountant=ACCOUNTANTS[self._accountant(step.unit, step)]())

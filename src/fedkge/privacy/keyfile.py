@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
 from fedkge.errors import DataError
@@ -11,11 +12,14 @@ from fedkge.errors import DataError
 BYTES = 32
 
 
-def key_in(path: Path) -> bytes:
-    """The key of a file, which is made when it is first asked for; two processes that ask get the same."""
+def key_in(path: Path, first: Callable[[bytes], None] | None = None) -> bytes:
+    """The key of a file, which is made when it is first asked for; two processes that ask get the same.
+
+    `first` is done with a new key before the file is there; then one process may ask at a time.
+    """
     try:
         if not path.exists():
-            _make(path)
+            _make(path, first)
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: no key can be kept here: {error.strerror}") from None
@@ -24,12 +28,14 @@ def key_in(path: Path) -> bytes:
     return content
 
 
-def _make(path: Path) -> None:
+def _make(path: Path, first: Callable[[bytes], None] | None) -> None:
     """Written whole under another name first: a name that is there has all of its bytes."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    draft, key = path.with_name(f"{path.name}.{secrets.token_hex(8)}"), os.urandom(BYTES)
+    if first is not None:
+        first(key)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(os.urandom(BYTES))
+        file.write(key)
         file.flush()
         os.fsync(file.fileno())
     try:

@@ -127,6 +127,10 @@ class Ledger:
         """How many of the applications are of this run."""
         return sum(entry.release.count for entry in self._entries if entry.run == run)
 
+    def last(self, run: str) -> int:
+        """How many of them its last entry has."""
+        return next((e.release.count for e in reversed(self._entries) if e.run == run), 0)
+
     @property
     def head(self) -> str:
         """Names the ledger as it is now; empty without entries."""
@@ -192,7 +196,7 @@ def _content(path: Path) -> bytes:
 
 def _parsed(path: Path, content: bytes, key: bytes | None = None) -> Iterator[tuple[Entry, str]]:
     """Entries and the digests of their lines; torn pieces, which no later line continues, are left out."""
-    head, torn, sealed = "", 0, False
+    head, torn = "", 0
     for number, line in enumerate(content.split(b"\n"), 1):
         plain = _plain(line)
         if plain is None:
@@ -204,8 +208,7 @@ def _parsed(path: Path, content: bytes, key: bytes | None = None) -> Iterator[tu
                 f"{where}: lines were removed or changed here, so that what was spent is not known; restore "
                 "the file from a copy"
             )
-        sealed = sealed or signature(line) is not None
-        if sealed and key is not None and not is_genuine(line, key):
+        if key is not None and not is_genuine(line, key):
             raise DataError(f"{path}:{number}: not signed by this site's key; restore the file from a copy")
         plain.pop("mac", None)
         head, torn = _digest(line), 0

@@ -135,6 +135,11 @@ class Privacy:
         return self.mode in ("strict", "paper", "fulldp")
 
     @property
+    def closed(self) -> bool:
+        """Whether messages depend on confidential triples by nothing but noisy steps."""
+        return self.strict or self.mode == "u-only"
+
+    @property
     def strict(self) -> bool:
         """Whether the rules are kept that the guarantee needs."""
         return self.noisy and self.rules == "strict"

@@ -80,11 +80,24 @@ class Spending:
         self.accounts, self.run = dict(accounts or {}), run
         self._allowance = Allowance(lambda: ledger.releases(site), lambda: ledger.count(site))
         for account in self.accounts.values():
-            if (known := account.made(run)) > ledger.total:
-                raise DataError(
-                    f"{ledger.path}: has {ledger.total:,} releases, and {account.ledger.path} knows of "
-                    f"{known:,} that this run has made; restore the file: what was spent cannot be forgotten"
-                )
+            self._check_against(account)
+
+    def _check_against(self, account: Account) -> None:
+        """An error unless ledger and account know of the same releases of this run.
+
+        A run that was killed may have one line that the account lacks: see `record`.
+        """
+        made, known = self.ledger.made(self.run), account.made(self.run)
+        if known > made:
+            raise DataError(
+                f"{self.ledger.path}: has {made:,} releases, and {account.ledger.path} knows of {known:,} "
+                "that this run has made; restore the file: what was spent cannot be forgotten"
+            )
+        if known < made - self.ledger.last(self.run):
+            raise DataError(
+                f"{account.ledger.path}: knows of {known:,} releases of this run, and {self.ledger.path} has "
+                f"{made:,}; restore the file and its head: what was spent cannot be forgotten"
+            )
 
     @property
     def bounded(self) -> bool:
@@ -121,4 +134,4 @@ class Spending:
         with ExitStack() as charged:
             for site, account in sorted(self.accounts.items()):
                 charged.enter_context(account.charging(self.run, site, epoch, release, self.triples))
-            return self.ledger.record(self.site, epoch, release, self.triples)
+            return self.ledger.record(self.site, epoch, release, self.triples, self.run)

@@ -9,8 +9,7 @@ from warnings import warn
 
 from fedkge.durable import state_folder
 from fedkge.errors import DataWarning, FedkgeError
-from fedkge.privacy.account import KEY, Account
-from fedkge.privacy.keyfile import key_in
+from fedkge.privacy.account import Account, site_key
 
 if TYPE_CHECKING:
     from fedkge.methods import Member
@@ -83,4 +82,4 @@ def _sums_of(account: Account, folder: Path, delta: float | None) -> list[dict[s
 
 def person_key(account: Path) -> bytes:
     """What decides which triples of a person are trained on, in every run of this site."""
-    return key_in(account / KEY)
+    return site_key(account)

@@ -11,12 +11,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from fedkge.errors import ConfigError, DataError, DataWarning, suggest
 from fedkge.exchange.announce import LONGEST_ID, fingerprint, identify
 from fedkge.exchange.rows import HUB
 from fedkge.exports.files import check_names
 from fedkge.graphs.across import Leaks, leaks, told, without_leaks
-from fedkge.graphs.graph import Axis, Federation, Graph
+from fedkge.graphs.graph import Axis, Federation, Graph, Mask
 from fedkge.graphs.links import Link, read_links
 from fedkge.graphs.persons import warn_of_nobody
 from fedkge.graphs.prefixes import full_names
@@ -149,21 +151,21 @@ class Loader:
 
     def load(self, experiment: Experiment) -> Sources:
         """Read, mark, number, check and align; experiments that agree on all of it share the outcome."""
-        data, marks, seed = experiment.data, experiment.marks, experiment.seed
-        read = data, seed if data.ratio is not None else None  # a split depends on the seed
+        data, marks = experiment.data, experiment.marks
+        drawn = data.ratio is not None or marks.share is not None  # what is drawn depends on the seed
         known = (
-            *read,
+            data,
             marks,
-            seed if marks.share is not None else None,
+            experiment.seed if drawn else None,
             (experiment.privacy.mode, experiment.privacy.unit),
             experiment.persons,
             experiment.align,
         )
         if known not in self._sources:
+            read = replace(data, ratio=None, held_out=None)
             if read not in self._read:
-                self._read[read] = read_data(data, seed)
-            graphs = with_marks(marks, self._read[read], seed)
-            self._sources[known] = Sources.of(experiment, graphs)
+                self._read[read] = read_data(read)
+            self._sources[known] = Sources.of(experiment, divided(experiment, self._read[read]))
             for site, graph in self._sources[known].named.items():
                 _check_splits(site, graph)
         return self._sources[known]
@@ -174,20 +176,51 @@ def load(experiment: Experiment) -> Sources:
     return Loader().load(experiment)
 
 
-def read_data(data: Data, seed: int) -> dict[str, Graph]:
-    """The graphs as they are, split where the options say so."""
+def read_data(data: Data) -> dict[str, Graph]:
+    """The graphs as they are."""
     from fedkge.graphs.datasets import load as known
     from fedkge.graphs.files import read_federation
-    from fedkge.graphs.split import parse_ratio, split
     from fedkge.graphs.table import PLAIN
 
     if data.name is not None:
-        federation = known(data.name, strict=data.strict)
-    else:
-        assert data.path is not None
-        federation = read_federation(
-            data.path, strict=data.strict, drop_leaks=bool(data.drop_leaks), table=data.table or PLAIN
-        )
+        return dict(known(data.name, strict=data.strict))
+    assert data.path is not None
+    return read_federation(
+        data.path, strict=data.strict, drop_leaks=bool(data.drop_leaks), table=data.table or PLAIN
+    )
+
+
+def divided(experiment: Experiment, federation: Federation) -> Federation:
+    """The same graphs, marked and split where the options say so.
+
+    Where only what is unrestricted may be held out, it is known before what that is: which triples are
+    marked, and who is a person, by alignment too.
+    """
+    data, seed = experiment.data, experiment.seed
+    mark = partial(with_marks, experiment.marks, seed=seed)
+    if data.held_out != "unrestricted":
+        return mark(split_by(data, federation, seed))
+    marked = mark(federation)
+    if not experiment.persons.named:
+        return split_by(data, marked, seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # they are said when the graphs are split
+        named = Sources.of(experiment, marked).named
+    knowing = {site: replace(graph, persons=_same_mask(graph, named[site])) for site, graph in marked.items()}
+    return split_by(data, knowing, seed)
+
+
+def _same_mask(graph: Graph, other: Graph) -> Mask:
+    """The persons of another graph with the same names, which may have other ids; what it lacks is none."""
+    assert other.persons is not None
+    persons = {other.entities[i] for i in np.flatnonzero(other.persons).tolist()}
+    return np.fromiter((name in persons for name in graph.entities), np.bool_, graph.n_entities)
+
+
+def split_by(data: Data, federation: Federation, seed: int) -> Federation:
+    """The same graphs, split where the options say so."""
+    from fedkge.graphs.split import parse_ratio, split
+
     if data.ratio is None:
         return federation
     ratio, keep = parse_ratio(data.ratio), data.held_out == "unrestricted"

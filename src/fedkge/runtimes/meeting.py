@@ -21,8 +21,6 @@ from fedkge.exchange.codec import Float32
 from fedkge.exchange.rows import Message
 from fedkge.exchange.tally import Tally, total
 from fedkge.exchange.wire import length
-from fedkge.graphs.graph import Split
-from fedkge.graphs.persons import about_nobody
 from fedkge.methods.ends import Keys
 from fedkge.nodes.base import Event, Setting
 from fedkge.nodes.clock import Clock
@@ -37,6 +35,7 @@ from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.loop import Tap
 from fedkge.runtimes.progress import Progress, Watch, ignored
 from fedkge.runtimes.simulate import Simulation
+from fedkge.training.confidential import opened
 from fedkge.training.secret import Secret
 
 NAPS = 1000  #: times that everybody may wake without anybody having something to do
@@ -154,7 +153,7 @@ class Meeting:
         if len(self.members) < 2:
             raise ConfigError("method: fkge needs at least two sites, which talk to each other")
         self.clock, self.folder = Clock(), folder
-        weights = {n: len(about_nobody(m.graph, Split.VALID)) for n, m in self.members.items()}
+        weights = {n: len(opened(m.graph, experiment.privacy).valid) for n, m in self.members.items()}
         self.record = MeetingRecord(
             folder.journal,
             experiment.rounds,

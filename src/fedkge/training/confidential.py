@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedkge.graphs.graph import Graph, Ids, Mask
+from fedkge.graphs.graph import Graph, Ids, Mask, Split
+from fedkge.graphs.persons import about_nobody
 from fedkge.kernels import Candidates, Draw
 from fedkge.kernels.poisson import at_once, samples
 from fedkge.models import Side
@@ -45,6 +46,20 @@ def marked(graph: Graph, privacy: Privacy) -> Mask:
 def unmarked(graph: Graph, privacy: Privacy) -> Graph:
     """The same graph, its names included, without confidential triples."""
     return replace(graph, train=graph.train[~marked(graph, privacy)], confidential=None)
+
+
+def opened(graph: Graph, privacy: Privacy) -> Graph:
+    """What metrics in messages may depend on: their questions are valid and test, and all of it filters.
+
+    No question is about a person. Where confidential triples are to stay secret, they do not filter, nor do
+    triples about persons, and no question has a relation that only confidential triples have.
+    """
+    valid, test = (about_nobody(graph, split) for split in (Split.VALID, Split.TEST))
+    if not privacy.closed:
+        return replace(graph, valid=valid, test=test)
+    left = unmarked(graph, privacy)
+    known = [part[np.isin(part[:, 1], left.train[:, 1])] for part in (valid, test)]
+    return replace(left, valid=known[0], test=known[1])
 
 
 @dataclass(frozen=True, slots=True)
