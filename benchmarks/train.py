@@ -40,6 +40,7 @@ from turns import TURNS, load, pykeen, told
 
 BATCH, NEGATIVES, DIM = 1024, 256, 256
 CHUNK = 128  #: positives that share negatives
+BATCHES = 100  #: of a turn on a CPU: of fewer, dealing out the epoch's triples would be too large a part
 MODELS_MEASURED = ("transe", "rotate", "complex")
 
 
@@ -54,7 +55,7 @@ def ours(name: str, graph: Graph, device: str, chunk: int = 1) -> Callable[[], f
     trainer = Trainer(batch_size=BATCH, negatives=NEGATIVES, chunk=chunk, lr=1e-4)
     training = Training(trainer, tables, Corpus.of({"2": graph}, 0, device))
     if device == "cpu":
-        training.counts = training.counts[:20]
+        training.counts = training.counts[:BATCHES]
     training.run(0, 2)  # compiles, and captures
     epoch = iter(range(2, 1000))
 

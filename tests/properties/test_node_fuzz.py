@@ -101,7 +101,8 @@ def copied(node: AnyNode) -> AnyNode:
     """A node of its own; a ledger stays one: what was spent is spent."""
     kept: list[Any] = [node.terms, node.setting]
     if isinstance(node, SiteNode):
-        kept += [node.identity, node.learner.member, node.learner.stack.members, node.learner.stack.known]
+        stack = node.learner.stack
+        kept += [node.identity, node.learner.member, stack.members, stack.known, stack.opened]
         kept += [node.learner.protection.spending] if node.learner.protection is not None else []
     return deepcopy(node, {id(one): one for one in kept})
 
