@@ -321,5 +321,5 @@ def test_of_200000_mutants_none_crashes_a_node(
         outcomes, kinds = outcomes + fuzz.outcomes, kinds + fuzz.kinds
     with capsys.disabled():
         print(f"\n{dict(outcomes)}, heeded: {dict(kinds)}, in {time.monotonic() - began:.0f} s")
-    assert outcomes.total() == 200_000
+    assert outcomes.total() == 200_000 // len(FEDERATIONS) * len(FEDERATIONS)
     assert outcomes["refused"] > 100_000
