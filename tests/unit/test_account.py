@@ -21,7 +21,7 @@ from fedkge.privacy.accountants import Pld
 from fedkge.privacy.releases import Everything, Gaussian
 from fedkge.privacy.seal import Head
 from fedkge.privacy.spending import BudgetSpent
-from fedkge.runs.account import account_of, accounts_folder, sums
+from fedkge.runs.account import account_of, accounts_beside, accounts_folder, sums
 from small_federations import experiment, federated, small_federation
 
 pytest.importorskip("dp_accounting")
@@ -241,7 +241,7 @@ def test_an_older_copy_of_ledger_and_head_is_noticed_by_the_account(tmp_path: Pa
         spend(tmp_path / "account", run, 1)
 
 
-def test_an_older_copy_of_the_account_is_noticed_by_the_run(tmp_path: Path) -> None:
+def test_an_older_copy_of_the_account_gets_what_the_run_has_spent_since(tmp_path: Path) -> None:
     run, account = tmp_path / "ledger.jsonl", tmp_path / "account"
     spend(account, run, 2)
     copies = {file: file.read_bytes() for file in account.glob("ledger.*")}
@@ -249,15 +249,62 @@ def test_an_older_copy_of_the_account_is_noticed_by_the_run(tmp_path: Path) -> N
     spend(account, run, 2)
     for file, content in copies.items():
         file.write_bytes(content)
-    with pytest.raises(DataError, match=r"knows of 8 releases of this run, and .* has 16"):
-        spend(account, run, 1)
+    assert Account(account).ledger.total == 8
+    assert spend(account, run, 1).ledger.total == Account(account).ledger.total == 20
 
 
-def test_a_run_that_was_killed_before_its_account_had_the_line_goes_on(tmp_path: Path) -> None:
+def test_lines_that_a_killed_run_has_not_charged_are_charged_when_it_goes_on(tmp_path: Path) -> None:
     run, account = tmp_path / "ledger.jsonl", tmp_path / "account"
     spend(account, run, 2)
-    Ledger(run, KEY).record("a", 3, STEPS, 1000, run.name)
-    assert spend(account, run, 1).ledger.total == 16
+    for count in (8, 3):
+        Ledger(run, KEY).record("a", 3, replace(STEPS, count=count), 1000, run.name)
+    assert spend(account, run, 1).ledger.total == Account(account).ledger.total == 8 + 8 + 3 + 4
+    Ledger(run, KEY).record("a", 9, replace(STEPS, count=5), 1000, "another run")
+    assert spend(account, run, 0).ledger.total == Account(account).ledger.total + 5, "carried from elsewhere"
+
+
+def test_a_run_that_was_killed_before_its_first_head_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = Head.write
+    monkeypatch.setattr(Head, "write", lambda self, *rest: written(self, *rest) if not self.lines else None)
+    Ledger(tmp_path / "l", KEY).record("a", 1, STEPS)
+    monkeypatch.undo()
+    assert Ledger(tmp_path / "l", KEY).total == 4
+
+
+def test_an_account_that_loses_lines_under_a_live_run_stops_it(tmp_path: Path) -> None:
+    run, account = tmp_path / "ledger.jsonl", tmp_path / "account"
+    live = spend(account, run, 1)
+    copies = {file: file.read_bytes() for file in account.glob("ledger.*")}
+    live.spend(STEPS, 2)
+    for file, content in copies.items():
+        file.write_bytes(content)
+    with pytest.raises(DataError, match="lost lines while it was in use"):
+        live.spend(STEPS, 3)
+
+
+def test_a_runs_ledger_cannot_stand_in_the_place_of_the_account(tmp_path: Path) -> None:
+    account = Account(tmp_path / "account")
+    run = tmp_path / "run" / "ledger.jsonl"
+    Ledger(run, account.key).record("a", 1, STEPS, 1000, "run")
+    for file in (run, Head.at(run)):
+        (tmp_path / "account" / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(DataError, match="not signed by this site's key"):
+        Account(tmp_path / "account")
+
+
+def test_a_key_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+    spend(tmp_path, tmp_path / "x")
+    (tmp_path / "site.key").unlink()
+    (tmp_path / "ledger.jsonl").unlink()
+    with pytest.raises(DataError, match=r"site.key: missing, while the account of a site is there"):
+        Account(tmp_path)
+
+
+def test_a_data_set_has_one_account_however_it_is_written() -> None:
+    one, two = (accounts_beside(None, name) for name in ("atlas", "Atlas"))
+    assert one == two
 
 
 def test_an_account_takes_only_signed_lines_and_misses_its_head(tmp_path: Path) -> None:

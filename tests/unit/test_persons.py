@@ -22,6 +22,7 @@ from fedkge.exchange.wire import encode
 from fedkge.graphs.graph import Axis, Graph
 from fedkge.graphs.indexing import graph_from_names
 from fedkge.graphs.persons import (
+    NOBODY,
     about_nobody,
     about_persons,
     belongs,
@@ -417,6 +418,20 @@ def test_peers_align_lend_and_send_nothing_of_persons(tmp_path: Path, intersect:
         assert graph.persons is not None
         for aligned in peer.aligned.values():
             assert not graph.persons[aligned[Axis.ENTITY].numpy()].any()
+
+
+@pytest.mark.parametrize("judge", ["mrr", "accuracy"])
+def test_peers_without_questions_about_nobody_keep_the_last_round(tmp_path: Path, judge: str) -> None:
+    method = {"name": "fkge", "translate": "none", "first": 2, "apart": False, "judge": judge}
+    one = experiment(method=method, rounds=4, evaluate={"every": 2, "patience": 1}, persons=WHO)
+    sources = Sources.of(one, LONG)
+    parts = {site: belongs(graph, graph.valid) != NOBODY for site, graph in sources.named.items()}
+    asked = {site: replace(graph, valid=graph.valid[parts[site]]) for site, graph in sources.named.items()}
+    one_of = Sources.of(one, asked)
+    run = Meeting(one, one_of, RunFolder.create(tmp_path, one, False), torch.device("cpu"))
+    run.play()
+    for peer in run.peers.values():
+        assert peer.own.best_at == peer.own.rounds > 0
 
 
 def test_a_loan_has_no_edge_of_a_person() -> None:

@@ -216,6 +216,32 @@ def test_accuracy_of_peers_in_the_open_depends_on_no_confidential_triple() -> No
     assert kept.train is graph.train, "where nothing is secret, all triples filter"
 
 
+def test_the_last_person_with_triples_changes_nothing_but_noised_values(tmp_path: Path) -> None:
+    """A site whose persons are all silent adds noise like any other."""
+    sites = small_federation()
+    quiet = silent(sites["b"], "e13")
+    for name in ("e12", "e3"):
+        person = quiet.entities.id(name) if name in quiet.entities else -1
+        parts = (part[~(part[:, ::2] == person).any(axis=1)] for part in quiet.splits().values())
+        quiet = replace(quiet, **dict(zip(("train", "valid", "test"), parts, strict=True)))
+    options = {
+        "privacy": {**BUDGET, "unit": "entity", "per_person": 50},
+        "persons": {"prefixes": ["e13"]},
+        "rounds": 2,
+        "evaluate": {"every": 1, "patience": 0},
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        one, two = (
+            transcript(tmp_path / str(n), own, method={"name": "fedep"}, **options)
+            for n, own in enumerate(({**sites, "b": silent(sites["b"], "e12")}, {**sites, "b": quiet}))
+        )
+    told = [[m.note.get("allows") for m in heard if m.sender == "b"] for heard in (one, two)]
+    assert told[0] == told[1]
+    assert any(told[1])
+    assert (tmp_path / "1" / "sites" / "b" / "ledger.jsonl").is_file()
+
+
 def test_sites_without_noise_send_no_loss_or_digest_either(tmp_path: Path) -> None:
     heard = transcript(tmp_path, small_federation(), method={"name": "fedlu"})
     assert {key for message in heard for key in message.note} == {

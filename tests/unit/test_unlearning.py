@@ -380,6 +380,14 @@ def test_what_a_private_run_has_spent_stays_in_the_ledger(tmp_path: Path) -> Non
         assert cost["epsilon"] > epsilon[cost["site"]]
 
 
+def test_the_ledger_of_pooled_graphs_is_carried_too(tmp_path: Path) -> None:
+    privacy = {"mode": "strict", "noise": 1.0, "delta": 1e-4, "accountant": "rdp"}
+    more = {"marks": {"share": 0.5}, "evaluate": {"every": 2}, "method": {"name": "collective"}}
+    held = trained(tmp_path / "raw", privacy=privacy, **more)
+    done = forgetting(held, tmp_path / "again", some(held, "a"), how=Unlearn("exact"))
+    assert len(run_entries(done.folder.path)) == 2 * len(run_entries(held.folder.path)) > 0
+
+
 def test_settings_that_decide_what_is_trained_on_and_sent_are_kept(tmp_path: Path) -> None:
     data = {"name": None, "path": str(tmp_path / "raw-data"), "drop_leaks": "across"}
     persons = {"prefixes": ["e3"], "mentions": True}

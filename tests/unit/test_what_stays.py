@@ -162,7 +162,8 @@ def told_about(graph: Graph, name: str, persons: str) -> set[tuple[str, str, str
     return {one for one in triples(graph, name) if one[0].startswith(persons) or one[2].startswith(persons)}
 
 
-def test_what_is_held_out_of_a_person_depends_on_nobody_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("share", [None, 0.3])
+def test_what_is_held_out_of_a_person_depends_on_nobody_else(tmp_path: Path, share: float | None) -> None:
     """Nor does what is held out of the rest depend on persons."""
     others = [f"e{i}\tr{k}\te{(i + k) % 40}\n" for i in range(40) for k in (1, 2, 3)]
     said = [f"p{i}\tr{k}\te{(5 * i + k) % 40}\n" for i in range(12) for k in (1, 2, 3, 4)]
@@ -170,10 +171,13 @@ def test_what_is_held_out_of_a_person_depends_on_nobody_else(tmp_path: Path) -> 
     for number, rows in enumerate((others + said, said[:44] + others, others + said[4:])):
         folder = tmp_path / str(number) / "north"
         folder.mkdir(parents=True)
-        (folder / "all.tsv").write_text("".join(rows))
+        (folder / "train.tsv").write_text("".join(rows))
+        if not number:  # no split, apart from persons
+            (folder / "valid.tsv").write_text("p5\tr1\te39\n")
         asked = experiment(
             data={"path": str(folder.parent), "name": None, "ratio": "6:2:2"},
             persons={"prefixes": ["p"]},
+            marks={"share": share} if share else {},
             privacy={"mode": "u-only", "unit": "entity"},
         )
         found.append(load(asked).named["north"])
@@ -183,7 +187,8 @@ def test_what_is_held_out_of_a_person_depends_on_nobody_else(tmp_path: Path) -> 
         assert about
         assert triples(whole, name) - about
         for other, gone in ((found[1], "p11"), (found[2], "p0")):
-            assert {one for one in triples(whole, name) if one[0] != gone} == triples(other, name)
+            kept = {one for one in triples(whole, name) if one[0] != gone and one != ("p5", "r1", "e39")}
+            assert kept == triples(other, name)
     assert {head for head, _, _ in told_about(whole, "train", "p")} == {f"p{i}" for i in range(12)}
 
 

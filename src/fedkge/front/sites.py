@@ -111,7 +111,8 @@ def load(data: Any, columns: Sequence[Any] | None = None) -> Sites:
     if isinstance(data, Sites):
         return data
     if isinstance(data, str | Path):
-        return Sites(obtain(str(data)), origin=str(data))
+        path = Path(data)
+        return Sites(obtain(str(data)), origin=str(path.resolve() if path.exists() else data))
     if isinstance(data, Mapping) and not set(data) <= set(map(str, Split)):
         return Sites({name_of(site, "a site"): _graph(own, str(site), columns) for site, own in data.items()})
     return Sites({ALONE: _graph(data, ALONE, columns)})

@@ -16,6 +16,7 @@ import numpy as np
 
 from fedkge.errors import ConfigError, DataError, DataWarning, suggest
 from fedkge.graphs.graph import Axis, Federation, Graph, Ids, Mask, Names
+from fedkge.graphs.persons import NOBODY, belongs
 from fedkge.graphs.prefixes import full_names
 from fedkge.graphs.split import spare
 from fedkge.graphs.streams import check_regular
@@ -82,12 +83,16 @@ def mark_triples(federation: Federation, listed: Graph) -> dict[str, Graph]:
 
 
 def mark_share(federation: Federation, share: float, seed: int) -> dict[str, Graph]:
-    """A random `share` of each site's training triples, rounded to the nearest, is confidential."""
+    """A random `share` of each site's training triples, rounded to the nearest, is confidential.
+
+    Where a graph knows its persons, it is a share of the triples about nobody.
+    """
     marked = {}
     for site, graph in federation.items():
-        count = _count(graph, share, site)
+        places = np.flatnonzero(belongs(graph, graph.train) == NOBODY)
+        count = _count(len(places), share, site)
         chosen = np.zeros(len(graph.train), np.bool_)
-        chosen[generator(seed, site, "confidential").permutation(len(graph.train))[:count]] = True
+        chosen[places[generator(seed, site, "confidential").permutation(len(places))[:count]]] = True
         marked[site] = _marked(graph, chosen)
     return marked
 
@@ -114,7 +119,7 @@ def forget(federation: Federation, share: float = 0.01, seed: int = 0) -> Mappin
     """
     chosen = {}
     for site, graph in federation.items():
-        count = _count(graph, share, site)
+        count = _count(len(graph.train), share, site)
         out = np.sort(spare(graph.train, count, generator(seed, site, "forget")))
         if not len(out):
             raise DataError(f"site {site}: every training triple is the last one of an entity or relation")
@@ -140,12 +145,12 @@ def _marked(graph: Graph, chosen: Mask) -> Graph:
     return replace(graph, confidential=chosen if before is None else before | chosen)
 
 
-def _count(graph: Graph, share: float, site: str) -> int:
+def _count(there: int, share: float, site: str) -> int:
     if not 0 < share <= 1:
         raise ConfigError(f"share: expected above 0 and at most 1, got {share}")
-    count = round(share * len(graph.train))
+    count = round(share * there)
     if not count:
-        raise DataError(f"site {site}: a share of {share} of {len(graph.train)} training triples is none")
+        raise DataError(f"site {site}: a share of {share} of {there} training triples is none")
     return count
 
 

@@ -32,7 +32,8 @@ def split(
 ) -> Graph:
     """The same triples, divided anew at random by `ratio` = train:valid:test.
 
-    Every entity and every relation has a triple in train, without exception. Where that leaves too few
+    Every entity and every relation has a triple in train, but for those that only triples about persons
+    mention, if these are kept apart (see below). Where that leaves too few
     triples to hold out, what can be held out is shared in the proportion of valid to test, every triple
     left in train is the last of some entity or relation, and a warning says so.
     A held-out triple loses its confidential mark, which only means something in train; a warning counts
@@ -109,7 +110,8 @@ def _marked_alike(graph: Graph) -> Graph:
     whole, train = merged(graph), graph.train
     if graph.confidential is None or not graph.confidential.any():
         return whole
-    marks = ~np.isin(whole.train[:, 1], train[~graph.confidential, 1])
+    stated = ~graph.confidential & (belongs(graph, train) == NOBODY)
+    marks = ~np.isin(whole.train[:, 1], train[stated, 1])
     marks[: len(train)] = graph.confidential
     return replace(whole, confidential=marks)
 

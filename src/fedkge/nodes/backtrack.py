@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from math import inf, isfinite
+from math import inf, isfinite, isnan
 from typing import Any
 
 import torch
@@ -102,7 +102,7 @@ class Backtracking:
         self.rounds += rounds
         trained = time.perf_counter()
         score = self.measure()
-        gained = score > self.score
+        gained = score > self.score or score == -inf  # without a question, the latest is kept
         if gained:
             self.best.copy_(self.tables)
             self.score, self.best_at, self.fails = score, self.rounds, 0
@@ -159,14 +159,17 @@ class Backtracking:
     # Measuring
 
     def measure(self) -> float:
-        """What decides on validation: the MRR, or the accuracy of triple classification."""
+        """What decides on validation: MRR, or accuracy of triple classification; -inf without questions."""
         if self.method.judge == "accuracy":
             ((_, part),) = self.learner.member.parts.items()
             graph = opened(part.graph, self.terms.privacy)
+            if not len(graph.valid):
+                return -inf
             valid = replace(graph, test=graph.valid)
             return classify(self.tables, valid, seed=self.terms.seed, site=self.learner.name).accuracy
         found = self.learner.measure(self.tables, Split.VALID, openly=True)
-        return next(iter(found.values()))[self.terms.evaluate.sides]["mrr"]
+        mrr = next(iter(found.values()))[self.terms.evaluate.sides]["mrr"]
+        return -inf if isnan(mrr) else mrr
 
     # What lasts
 
@@ -180,7 +183,7 @@ class Backtracking:
         names = ("best_at", "rounds", "fails", "seconds")
         scores = {name: getattr(self, name) for name in ("score", "now")}
         return {name: getattr(self, name) for name in names} | {
-            name: None if score == -inf else score for name, score in scores.items()
+            name: score if isfinite(score) else None for name, score in scores.items()
         }
 
     def load(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:

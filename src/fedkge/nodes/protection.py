@@ -16,7 +16,7 @@ from fedkge.nodes.ledgers import open_ledger
 from fedkge.nodes.terms import Terms
 from fedkge.privacy import Account, Privacy, Spending
 from fedkge.training.cadence import Cadence
-from fedkge.training.confidential import marked, unmarked
+from fedkge.training.confidential import hides, marked, unmarked
 from fedkge.training.private import Protection
 from fedkge.training.secret import Secret
 
@@ -30,8 +30,9 @@ def protection(
     of the sites that the triples are of, and `run` is who spends.
     """
     privacy = terms.privacy
-    if not privacy.noisy or not (marks := marked(graph, privacy)).any():
+    if not privacy.noisy or not hides(graph, privacy):
         return None
+    marks = marked(graph, privacy)
     owner, persons = None, 0
     if privacy.by_person:
         assert graph.persons is not None, "no unit of persons without persons"
@@ -71,7 +72,7 @@ def trained_on(terms: Terms, site: str, graph: Graph, key: Callable[[], bytes]) 
     `key` decides which.
     """
     privacy = terms.privacy
-    if privacy.strict and privacy.by_person and marked(graph, privacy).any():
+    if privacy.strict and privacy.by_person and hides(graph, privacy):
         assert privacy.per_person is not None
         kept = limited(graph, privacy.per_person, key())
         _tell_left_out(site, kept)

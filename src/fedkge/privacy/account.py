@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,17 +35,29 @@ MANY = 6  #: different steps from which on RDP counts, as PLD takes a second for
 def site_key(folder: Path) -> bytes:
     """A site's key, which is made once, with the head of a ledger without lines.
 
-    So it is noticed if somebody without the key deletes the ledger and its head.
+    So it is noticed if somebody without the key deletes the ledger and its head, or the key.
     """
+    ledger = folder / LEDGER
+
+    def begin(new: bytes) -> None:
+        head = Head.read(ledger, None)
+        if ledger.exists() or (folder / LIMIT).exists() or (head is not None and head.lines):
+            raise DataError(f"{folder / KEY}: missing, while the account of a site is there; restore it")
+        Head(0, "", 0).write(ledger, _signing(new))
+
     with _alone(folder):
-        ledger = folder / LEDGER
-        key = key_in(folder / KEY, lambda new: None if ledger.exists() else Head(0, "", 0).write(ledger, new))
+        key = key_in(folder / KEY, begin)
     if not Head.at(ledger).exists():
         raise DataError(
             f"{Head.at(ledger)}: missing, while {KEY} is there, so that what was spent is not known; restore "
-            f"it and {LEDGER}"
+            f"it and {LEDGER}; if nothing was ever spent, delete {folder}"
         )
     return key
+
+
+def _signing(key: bytes) -> bytes:
+    """What an account is signed with: another key than that of runs, which could stand in its place."""
+    return hashlib.blake2b(b"account", key=key, digest_size=32).digest()
 
 
 @contextmanager
@@ -66,7 +78,7 @@ class Account:
     def __init__(self, folder: Path) -> None:
         self.folder, self.key = folder, site_key(folder)
         with _alone(folder):
-            self.ledger = Ledger(folder / LEDGER, self.key)
+            self.ledger = Ledger(folder / LEDGER, _signing(self.key))
         self._allowances: dict[str, Allowance] = {}
 
     @classmethod
@@ -142,6 +154,13 @@ class Account:
             yield
             self.ledger.record(site, epoch, release, units, run)
             self._allowance(release.unit).used(release)
+
+    def owe(self, entries: Sequence[Entry], run: str) -> None:
+        """Add what a run has recorded and this account lacks: the run, or somebody, was interrupted."""
+        with _alone(self.folder):
+            self.ledger.refresh()
+            for entry in entries:
+                self.ledger.record(entry.site, entry.epoch, entry.release, entry.triples, run)
 
     def made(self, run: str) -> int:
         """How many applications a run has made, as this account knows it."""

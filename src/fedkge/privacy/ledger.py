@@ -61,6 +61,11 @@ class Ledger:
         if content is None:
             return
         found = list(_parsed(self.path, content, self.key))
+        if self._size >= 0 and self.head not in ("", *(digest for _, digest in found)):
+            raise DataError(
+                f"{self.path}: lost lines while it was in use; restore the file, as what was spent cannot be "
+                "forgotten"
+            )
         self._size = len(content)
         self._entries = [entry for entry, _ in found]
         self._heads = ["", *(digest for _, digest in found)]
@@ -82,7 +87,10 @@ class Ledger:
         ).encode()
         if self.sealed and self.key is None:
             raise DataError(f"{self.path}: signed by its site, whose key is needed to write to it")
-        line = line if self.key is None else signed(line, self.key)
+        if self.key is not None:
+            if not self._entries:  # killed after the first line, it has a head all the same
+                Head(0, "", 0).write(self.path, self.key)
+            line = signed(line, self.key)
         self._append(line)
         self._entries.append(entry)
         self._heads.append(_digest(line))
@@ -126,10 +134,6 @@ class Ledger:
     def made(self, run: str) -> int:
         """How many of the applications are of this run."""
         return sum(entry.release.count for entry in self._entries if entry.run == run)
-
-    def last(self, run: str) -> int:
-        """How many of them its last entry has."""
-        return next((e.release.count for e in reversed(self._entries) if e.run == run), 0)
 
     @property
     def head(self) -> str:

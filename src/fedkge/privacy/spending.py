@@ -83,9 +83,9 @@ class Spending:
             self._check_against(account)
 
     def _check_against(self, account: Account) -> None:
-        """An error unless ledger and account know of the same releases of this run.
+        """The account must know of no release of this run that the ledger lacks; what it lacks, it gets.
 
-        A run that was killed may have one line that the account lacks: see `record`.
+        It lacks lines if the run was killed (see `record`), or if somebody has restored an older copy.
         """
         made, known = self.ledger.made(self.run), account.made(self.run)
         if known > made:
@@ -93,11 +93,15 @@ class Spending:
                 f"{self.ledger.path}: has {made:,} releases, and {account.ledger.path} knows of {known:,} "
                 "that this run has made; restore the file: what was spent cannot be forgotten"
             )
-        if known < made - self.ledger.last(self.run):
+        own = [entry for entry in self.ledger.entries if entry.run == self.run]
+        while own and known >= own[0].release.count:
+            known -= own.pop(0).release.count
+        if known:
             raise DataError(
-                f"{account.ledger.path}: knows of {known:,} releases of this run, and {self.ledger.path} has "
-                f"{made:,}; restore the file and its head: what was spent cannot be forgotten"
+                f"{account.ledger.path}: its releases of this run are not those of {self.ledger.path}; "
+                "restore both: what was spent cannot be forgotten"
             )
+        account.owe(own, self.run)
 
     @property
     def bounded(self) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from warnings import warn
 
 from fedkge.durable import state_folder
-from fedkge.errors import DataWarning, FedkgeError
+from fedkge.errors import DataError, DataWarning, FedkgeError
 from fedkge.privacy.account import Account, site_key
 
 if TYPE_CHECKING:
@@ -35,8 +35,18 @@ def accounts_beside(path: Path | None, name: str | None = None) -> Path:
         home = path if path.is_dir() else path.parent
         if (home / FOLDER).is_dir() or os.access(home, os.W_OK):
             return home / FOLDER
-    called = name or str(path and path.resolve())
+    called = str(path and path.resolve()) if name is None else _known_as(name)
     return state_folder() / "accounts" / called.strip("/").replace("/", "%2F")
+
+
+def _known_as(name: str) -> str:
+    """A data set's own name, in whichever case it was asked for."""
+    from fedkge.graphs.datasets import find
+
+    try:
+        return find(name).name
+    except DataError:  # graphs at hand may have any name
+        return name
 
 
 def account_of(experiment: Experiment, site: str) -> Path:

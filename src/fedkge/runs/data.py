@@ -18,9 +18,9 @@ from fedkge.exchange.announce import LONGEST_ID, fingerprint, identify
 from fedkge.exchange.rows import HUB
 from fedkge.exports.files import check_names
 from fedkge.graphs.across import Leaks, leaks, told, without_leaks
-from fedkge.graphs.graph import Axis, Federation, Graph, Mask
+from fedkge.graphs.graph import Axis, Federation, Graph, Mask, Split
 from fedkge.graphs.links import Link, read_links
-from fedkge.graphs.persons import warn_of_nobody
+from fedkge.graphs.persons import about_nobody, warn_of_nobody
 from fedkge.graphs.prefixes import full_names
 from fedkge.graphs.said import lifted
 from fedkge.graphs.streams import CONTROL
@@ -30,7 +30,7 @@ from fedkge.nodes.identity import Identity
 from fedkge.nodes.protection import check_validation, trained_on
 from fedkge.runs.account import account_of, person_key
 from fedkge.runs.experiment import Align, Data, Experiment, Marks
-from fedkge.training.confidential import marked
+from fedkge.training.confidential import hides, marked
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,14 +200,14 @@ def divided(experiment: Experiment, federation: Federation) -> Federation:
     mark = partial(with_marks, experiment.marks, seed=seed)
     if data.held_out != "unrestricted":
         return mark(split_by(data, federation, seed))
-    marked = mark(federation)
-    if not experiment.persons.named:
-        return split_by(data, marked, seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)  # they are said when the graphs are split
-        named = Sources.of(experiment, marked).named
-    knowing = {site: replace(graph, persons=_same_mask(graph, named[site])) for site, graph in marked.items()}
-    return split_by(data, knowing, seed)
+    if experiment.persons.named:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)  # they are said when the graphs are split
+            named = Sources.of(experiment, federation).named
+        federation = {
+            site: replace(graph, persons=_same_mask(graph, named[site])) for site, graph in federation.items()
+        }
+    return split_by(data, mark(federation), seed)
 
 
 def _same_mask(graph: Graph, other: Graph) -> Mask:
@@ -225,9 +225,15 @@ def split_by(data: Data, federation: Federation, seed: int) -> Federation:
         return federation
     ratio, keep = parse_ratio(data.ratio), data.held_out == "unrestricted"
     return {
-        site: graph if len(graph.valid) and len(graph.test) else split(graph, ratio, seed, keep)
+        site: graph if _is_split(graph, keep) else split(graph, ratio, seed, keep)
         for site, graph in federation.items()
     }
+
+
+def _is_split(graph: Graph, keep: bool) -> bool:
+    """Whether it has valid and test; with `keep`, apart from triples about persons."""
+    parts = (Split.VALID, Split.TEST)
+    return all(len(about_nobody(graph, part) if keep else graph.split(part)) for part in parts)
 
 
 def with_marks(marks: Marks, federation: Federation, seed: int) -> Federation:
@@ -398,7 +404,7 @@ def check_marks(experiment: Experiment, graphs: Federation) -> None:
                     DataWarning,
                     stacklevel=2,
                 )
-    elif not any(counts.values()):
+    elif not any(hides(graph, privacy) for graph in graphs.values()):
         raise ConfigError(
             f"privacy.mode: {privacy.mode!r}, but no training triple of any site is confidential; mark "
             "some with `fedkge data mark`, or as in marks = { share = 0.5 }"

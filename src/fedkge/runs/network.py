@@ -17,7 +17,7 @@ from fedkge.plugins import load_files
 from fedkge.privacy import Privacy
 from fedkge.runs.data import Sources, with_marks
 from fedkge.runs.experiment import Account, Align, Data, Experiment, Marks, Persons
-from fedkge.training.confidential import marked
+from fedkge.training.confidential import hides
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +98,8 @@ class SiteFile:
     def sources(self, name: str, graph: Graph, experiment: Experiment) -> tuple[Member, Identity]:
         """What the site trains on and is called by: what an experiment on all sites' graphs would give it."""
         sources = Sources.of(experiment, with_marks(self.marks, {name: graph}, experiment.seed))
-        hides = bool(marked(sources.named[name], experiment.privacy).any())
-        own = experiment if hides else replace(experiment, privacy=Privacy())  # others may have some to hide
+        here = hides(sources.named[name], experiment.privacy)
+        own = experiment if here else replace(experiment, privacy=Privacy())  # others may have some to hide
         member = sources.members(own)[name]
         return member, sources.identity(experiment, member)
 

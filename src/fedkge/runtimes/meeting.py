@@ -111,7 +111,8 @@ class MeetingRecord:
         told = {k: event[k] for k in ("by", "talk", "round", "score", "best", "gained")}
         self.journal.append([dated({"event": "update", "site": node, **told})], sync=False)
         total = sum(self.weights[site] for site in self.scores)
-        mean = sum(score * self.weights[site] for site, score in self.scores.items()) / max(1, total)
+        asked = {site: score for site, score in self.scores.items() if self.weights[site]}
+        mean = sum(score * self.weights[site] for site, score in asked.items()) / max(1, total)
         if self.ranks:
             sites = {n: {"mrr": score, "count": self.weights[n]} for n, score in self.scores.items()}
             found = {

@@ -269,10 +269,10 @@ def _persons(retained: Federation) -> list[str]:
 
 def _carry_ledgers(old: RunFolder, new: RunFolder, erasure: Erasure) -> None:
     """What was spent on triples that stay was spent: it counts in the new run too."""
-    for site in erasure.before:
-        spent, home = old.path / "sites" / site / LEDGER, new.path / "sites" / site
-        if site not in erasure.withdrawn and spent.is_file() and not (home / LEDGER).exists():
-            for file in (spent, Head.at(spent)):
+    for spent in sorted(old.path.glob(f"**/{LEDGER}")):
+        home = new.path / spent.parent.relative_to(old.path)
+        if spent.parent.name not in erasure.withdrawn and not (home / LEDGER).exists():
+            for file in (Head.at(spent), spent):  # the ledger last: whoever finds it has both
                 if file.is_file():
                     write_whole(home / file.name, file.read_bytes())
 

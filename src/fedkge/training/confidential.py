@@ -43,6 +43,13 @@ def marked(graph: Graph, privacy: Privacy) -> Mask:
     return np.zeros(len(graph.train), np.bool_) if graph.confidential is None else graph.confidential
 
 
+def hides(graph: Graph, privacy: Privacy) -> bool:
+    """Whether there is anything to protect: confidential triples, or persons, whatever is said about them."""
+    if privacy.by_person:
+        return graph.persons is not None and bool(graph.persons.any())
+    return bool(marked(graph, privacy).any())
+
+
 def unmarked(graph: Graph, privacy: Privacy) -> Graph:
     """The same graph, its names included, without confidential triples."""
     return replace(graph, train=graph.train[~marked(graph, privacy)], confidential=None)
