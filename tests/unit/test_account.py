@@ -341,7 +341,7 @@ def test_a_limit_at_a_delta_for_fewer_units_stops_a_run(tmp_path: Path) -> None:
     pytest.importorskip("numba")
     accounts = tmp_path / "accounts"
     Account(accounts / "a").set_limit(100.0, 0.05)
-    with pytest.raises(ConfigError, match=r"account: the limit of .* one of the \d+ confidential triples"):
+    with pytest.raises(ConfigError, match=r"account: the limit in .* one of the \d+ confidential triples"):
         strict(tmp_path / "0", accounts)
     assert Account(accounts / "a").ledger.total == 0
 

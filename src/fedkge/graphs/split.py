@@ -32,8 +32,8 @@ def split(
 ) -> Graph:
     """The same triples, divided anew at random by `ratio` = train:valid:test.
 
-    Every entity and every relation has a triple in train, but for those that only triples about persons
-    mention, if these are kept apart (see below). Where that leaves too few
+    Every entity and every relation has a triple in train. The exception are those that only triples about
+    persons mention, if such triples are kept apart (see below). Where that leaves too few
     triples to hold out, what can be held out is shared in the proportion of valid to test, every triple
     left in train is the last of some entity or relation, and a warning says so.
     A held-out triple loses its confidential mark, which only means something in train; a warning counts
@@ -83,10 +83,10 @@ def split(
 
 
 def _of_persons(graph: Graph, ratio: Sequence[float], seed: int) -> Ids:
-    """Where each triple [m] goes, of those about persons; others stay in train, and so do marked ones.
+    """The split of each triple [m]. Triples about nobody and marked triples stay in train.
 
-    A digest of its names decides for each by itself, and one triple of every person stays in train. So what
-    is held out of what is said about a person does not depend on what is said about others.
+    For each other triple, a digest of its names decides. One triple of every person stays in train. So the
+    split of a person's triples does not depend on what is said about others.
     """
     owner = belongs(graph, graph.train)
     places = np.flatnonzero(owner != NOBODY)

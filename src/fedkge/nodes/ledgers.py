@@ -27,9 +27,14 @@ def open_ledger(home: Path, key: bytes | None = None) -> Ledger:
     return whole_ledger(ledger_at(home), _last_trained(home), _result(home), key=key)
 
 
+def homes(run: Path) -> list[Path]:
+    """The folders of a run that may have a ledger: its own, those of other parties, and those of sites."""
+    return [run, *sorted(path for path in run.glob("*") if path.is_dir()), *sorted(run.glob("sites/*"))]
+
+
 def run_ledgers(run: Path) -> Iterator[Ledger]:
     """The ledgers of all nodes of a run that are at hand; runs of earlier versions have one for all."""
-    for home in (run, *sorted(p for p in run.glob("*") if p.is_dir()), *sorted(run.glob("sites/*"))):
+    for home in homes(run):
         known = (_last_trained(home), _result(home))
         if ledger_at(home).is_file() or any(one is not None and "ledger" in one for one in known):
             yield open_ledger(home)

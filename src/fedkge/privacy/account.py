@@ -207,7 +207,7 @@ class Account:
                 check_share(limit.delta, site, units, unit_of(release.unit).all)
             except ConfigError as error:
                 raise ConfigError(
-                    f"account: the limit of {self.folder} is at {error}; set it with `fedkge account`"
+                    f"account: the limit in {self.folder}: {error}; set another with `fedkge account`"
                 ) from None
 
     def check_plan(self, site: str, step: Release, count: int, units: int | None) -> None:

@@ -193,8 +193,8 @@ def read_data(data: Data) -> dict[str, Graph]:
 def divided(experiment: Experiment, federation: Federation) -> Federation:
     """The same graphs, marked and split where the options say so.
 
-    Where only what is unrestricted may be held out, it is known before what that is: which triples are
-    marked, and who is a person, by alignment too.
+    Where only unrestricted triples may be held out, marks are set and persons are found before the split.
+    Alignment tells which entities are persons of another site.
     """
     data, seed = experiment.data, experiment.seed
     mark = partial(with_marks, experiment.marks, seed=seed)
@@ -211,7 +211,7 @@ def divided(experiment: Experiment, federation: Federation) -> Federation:
 
 
 def _same_mask(graph: Graph, other: Graph) -> Mask:
-    """The persons of another graph with the same names, which may have other ids; what it lacks is none."""
+    """Which entities are persons in `other`, the same site's graph with other ids."""
     assert other.persons is not None
     persons = {other.entities[i] for i in np.flatnonzero(other.persons).tolist()}
     return np.fromiter((name in persons for name in graph.entities), np.bool_, graph.n_entities)

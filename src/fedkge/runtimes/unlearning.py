@@ -22,7 +22,7 @@ from fedkge.graphs.prefixes import full_names
 from fedkge.graphs.subgraph import renumbered
 from fedkge.graphs.writing import write_federation
 from fedkge.methods.unlearn import Unlearn
-from fedkge.nodes.ledgers import LEDGER
+from fedkge.nodes.ledgers import LEDGER, homes
 from fedkge.nodes.store import write_whole
 from fedkge.privacy.seal import Head
 from fedkge.runs.account import accounts_folder
@@ -269,9 +269,9 @@ def _persons(retained: Federation) -> list[str]:
 
 def _carry_ledgers(old: RunFolder, new: RunFolder, erasure: Erasure) -> None:
     """What was spent on triples that stay was spent: it counts in the new run too."""
-    for spent in sorted(old.path.glob(f"**/{LEDGER}")):
-        home = new.path / spent.parent.relative_to(old.path)
-        if spent.parent.name not in erasure.withdrawn and not (home / LEDGER).exists():
+    for before in homes(old.path):
+        spent, home = before / LEDGER, new.path / before.relative_to(old.path)
+        if before.name not in erasure.withdrawn and spent.is_file() and not (home / LEDGER).exists():
             for file in (Head.at(spent), spent):  # the ledger last: whoever finds it has both
                 if file.is_file():
                     write_whole(home / file.name, file.read_bytes())

@@ -56,10 +56,10 @@ def unmarked(graph: Graph, privacy: Privacy) -> Graph:
 
 
 def opened(graph: Graph, privacy: Privacy) -> Graph:
-    """What metrics in messages may depend on: their questions are valid and test, and all of it filters.
+    """What metrics in messages may depend on: valid and test are their questions, all triples filter answers.
 
-    No question is about a person. Where confidential triples are to stay secret, they do not filter, nor do
-    triples about persons, and no question has a relation that only confidential triples have.
+    No question is about a person. Modes that keep confidential triples secret go further: these triples and
+    those about persons do not filter, and no question has a relation that only confidential triples have.
     """
     valid, test = (about_nobody(graph, split) for split in (Split.VALID, Split.TEST))
     if not privacy.closed:
