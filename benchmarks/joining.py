@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 Options = dict[str, Any]
@@ -32,9 +33,9 @@ round gains more than `evaluate.sure` over the root of its validation questions.
 those of `joined`: its last stage sends nothing. `alone` is `single` with that last stage: what a small rate
 gives without the others.
 
-All methods have the same model, learning rate and limit of rounds; `joined` has two fifths as many rounds. On
-FB15k-237 it had half as many. Sites keep the tables of one common round, except in `single`, `alone`,
-`joined` and `recipe`, where each site keeps its own best.
+All methods have the same model, learning rate and limit of rounds, except that `joined` has fewer rounds.
+Each federation's section says how many. Sites keep the tables of one common round, except in `single`,
+`alone`, `joined` and `recipe`, where each site keeps its own best.
 """
 SHORT: Options = {
     "trainer": {"epochs": 3, "batch_size": 512, "negatives": 64, "chunk": 128},
@@ -64,6 +65,7 @@ METHODS: dict[str, Options] = {
     "pfedeg": {"name": "pfedeg"},
     "fedlu": {"name": "fedlu"},
 }
+FIRST_SEED = 0  #: with which learning rates are tried
 LAST_RATE = 0.05  #: of the recipe's last stage, in units of the others'
 SURE = 0.25  #: about what a question's reciprocal rank changes by, by chance
 FIRST = ("single", "fedep", "joined", "recipe", "alone")  #: to be trained
@@ -78,11 +80,17 @@ def base(data: str, model: str, seed: int) -> Options:
     return made
 
 
+def limits(data: str) -> dict[str, int]:
+    """Rounds at most: of all methods, and of `joined`."""
+    rounds = FEDERATIONS[data][0]["rounds"]
+    return {"all": rounds, "joined": rounds * 2 // 5}
+
+
 def searched(data: str, model: str) -> dict[float, Options]:
     """By learning rate: every site alone, with the first seed."""
     found = {}
     for rate in FEDERATIONS[data][1]:
-        found[rate] = base(data, model, 0) | {"name": "single", "method": {"name": "single"}}
+        found[rate] = base(data, model, FIRST_SEED) | {"name": "single", "method": {"name": "single"}}
         found[rate]["trainer"]["lr"] = rate
     return found
 
@@ -99,7 +107,7 @@ def compared(data: str, model: str, seed: int, rate: float, beside: Path) -> dic
     found["joined"] = deepcopy(found["fedprox"]) | {
         "start": str(beside / "single"),
         "codec": {"name": "ternary", "delta": True},
-        "rounds": made["rounds"] * 2 // 5,
+        "rounds": limits(data)["joined"],
     }
     found["joined"]["evaluate"] |= {"keep": "each", "sure": SURE}
     found["recipe"] = deepcopy(found["single"]) | {"start": str(beside / "joined")}
@@ -139,6 +147,8 @@ def run(
     assert rate is not None
     for seed in seeds:
         place = where / f"seed-{seed}"
+        if seed == FIRST_SEED and not (place / "single").exists():
+            copytree(where / f"lr-{rate:g}", place / "single")  # it is the same run
         todo = compared(data, model, seed, rate, place)
         trained({place / name: options for name, options in todo.items() if name in methods}, device)
 
@@ -184,6 +194,7 @@ def found_in(out: Path) -> Iterator[Options]:
                 "rate": rate,
                 "tried": FEDERATIONS[data][1],
                 "sure": SURE,
+                "limits": limits(data),
                 "seeds": sorted({one.seed for group in groups for one in group.runs}),
                 "device": first.environment["device"],
                 "queries": queries,
@@ -229,7 +240,8 @@ def _about(one: Options) -> str:
     seeds = f"seed{'s' * (len(one['seeds']) > 1)} {', '.join(map(str, one['seeds']))}"
     rate, tried = one["rate"], one["tried"]
     ends = {min(tried): ", the lowest of those tried", max(tried): ", the highest of those tried"}
-    told = f"{rate:g}{ends.get(rate, '')}; {seeds}; `evaluate.sure` {one['sure']:g}"
+    most = f"at most {one['limits']['all']} rounds, `joined` {one['limits']['joined']}"
+    told = f"{rate:g}{ends.get(rate, '')}; {seeds}; {most}; `evaluate.sure` {one['sure']:g}"
     return f"Learning rate {told}; trained on: {one['device']}.\n"
 
 
