@@ -1,8 +1,9 @@
 """What federating costs: a stacked simulation against sites one by one, the exchange, and a thousand sites.
 
-    FEDKGE_DATA=... python benchmarks/federation.py [--device cuda] [--rounds 3]
+    FEDKGE_DATA=... python benchmarks/federation.py [--device cuda] [--rounds 3] [--chunk 128]
 
-Every way of training takes its turn in one process, several times; ratios are of the medians.
+Every way of training takes its turn in one process, several times; ratios are of the medians. With `--chunk`
+the whole run shares its negatives.
 """
 
 from __future__ import annotations
@@ -91,12 +92,13 @@ def ways(device: torch.device, turns: int, graphs: Federation, epochs: int) -> N
         report("gpu-captured", ratio=median["site by site, not captured"] / median["stacked"], **common)
 
 
-def whole(device: torch.device, rounds: int, graphs: Federation, method: str) -> None:
+def whole(device: torch.device, rounds: int, graphs: Federation, method: str, chunk: int) -> None:
     """A run of R10 as a user has it: training, exchange, validation, checkpoints, results."""
     every = 5 if rounds >= 5 else rounds
     config = {
         **R10,
         "rounds": rounds,
+        "trainer": {**R10["trainer"], "chunk": chunk},
         "method": {"name": method},
         "evaluate": {"every": every, "patience": 0},
     }
@@ -108,7 +110,7 @@ def whole(device: torch.device, rounds: int, graphs: Federation, method: str) ->
     # a round is what is left without ranking and checkpoints
     share = seconds["exchange"] / (seconds["train"] + seconds["exchange"])
     parts = {f"{part}_s": value for part, value in seconds.items()}
-    of = "" if method == R10["method"]["name"] else f"-{method}"
+    of = f"{'' if method == R10['method']['name'] else f'-{method}'}{'-shared' if chunk > 1 else ''}"
     report(f"{kind}federation{of}", rounds=rounds, mrr=summary["metrics"]["test"]["mrr"], **parts)
     report(f"{kind}overhead{of}", ratio=share, rounds=rounds)
 
@@ -148,6 +150,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="of the whole run; unset: 100 on a GPU, 2 on a CPU")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--method", default="fedep", help="of the whole run")
+    parser.add_argument(
+        "--chunk", type=int, default=1, help="of the whole run: positives that share negatives"
+    )
     parser.add_argument("--only", default="ways,whole,thousand")
     options = parser.parse_args()
     device, only = torch.device(options.device), options.only.split(",")
@@ -155,7 +160,8 @@ def main() -> None:
     if "ways" in only:
         ways(device, options.turns, graphs, 3 if device.type == "cuda" else 1)
     if "whole" in only:
-        whole(device, options.rounds or (100 if device.type == "cuda" else 2), graphs, options.method)
+        rounds = options.rounds or (100 if device.type == "cuda" else 2)
+        whole(device, rounds, graphs, options.method, options.chunk)
     if "thousand" in only:
         thousand_sites(device)
 
