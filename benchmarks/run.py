@@ -141,7 +141,10 @@ SHARED = (
     "shared negatives lose at most two deviations.",
 )
 SETTINGS_OF_SHARED = {
-    "preset": "As the presets train: TransE and RotatE with lr 0.0001 and batches of 512, ComplEx with L3.",
+    "preset": (
+        "As presets in examples/ train, for a fixed number of rounds (`PRESET` in benchmarks/shared.py).\n"
+        "TransE and RotatE with lr 0.0001 and batches of 512, ComplEx with L3, lr 0.001 and batches of 1024."
+    ),
     "quick": "Quick runs: lr 0.001, batches of 1024, 30 rounds of 3 epochs.",
 }
 MEMORY = ("memory_ratio", 0.25)  #: of PyKEEN's peak, at most
