@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from commands import answer, fedkge, refused
+from commands import answer, fedkge, refused, started
+from fedkge.papers.catalogue import jobs, read_tables
+from fedkge.papers.protocols import read_protocols
 from fedkge.papers.records import read_lines, read_records, write_records
+from fedkge.papers.running import How, Outcome, run_all
 
 pytest.importorskip("numba")
 pytestmark = pytest.mark.usefixtures("here")
@@ -151,6 +160,88 @@ def test_lanes_give_the_same_and_records_are_taken_in(project: Path) -> None:
         "| federation | transe | fedep | FedE, Table 1 | 2 |"
         in (project / "docs/results/p-table1.md").read_text()
     )
+
+
+def wait_for(found: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not found():
+        assert time.monotonic() < until, "nothing came of it"
+        time.sleep(0.01)
+
+
+def lanes_of(process: int) -> list[int]:
+    """The processes that this one has started and that train: those that lead a session of their own."""
+    tasks = Path(f"/proc/{process}/task")
+    every = [int(one) for task in tasks.iterdir() for one in (task / "children").read_text().split()]
+    return [one for one in every if os.getsid(one) == one]
+
+
+def longer(project: Path, rounds: int, epochs: int) -> None:
+    (preset,) = (project / "examples").iterdir()
+    text = preset.read_text().replace("rounds = 30", f"rounds = {rounds}")
+    preset.write_text(text.replace("epochs = 1", f"epochs = {epochs}"))
+
+
+def begun(project: Path) -> set[str]:
+    """Rows of which a round was begun, so that a signal lets it end."""
+    journals = (project / "runs").rglob("run.jsonl")
+    return {path.parents[1].name for path in journals if '"traffic"' in path.read_text()}
+
+
+def test_a_signal_ends_all_lanes_and_nothing_else_is_begun(project: Path) -> None:
+    longer(project, rounds=1, epochs=1000)  # whenever the signal comes, the round under way is the last
+    process = started("paper", "p-table1", "--lanes", 2, "--records", "new.jsonl")
+    wait_for(lambda: len(begun(project)) == 2)
+    under_way = begun(project)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert begun(project) == under_way
+    assert "the same command goes on" in said
+
+
+def test_a_second_signal_is_not_waited_for(project: Path) -> None:
+    longer(project, rounds=1, epochs=10**6)
+    process = started("paper", "p-table1", "--lanes", 2, "--records", "new.jsonl")
+    wait_for(lambda: len(begun(project)) == 2)
+    for _ in range(2):
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 0, said
+    assert "note: 4 runs are left" in said
+
+
+def test_a_lane_that_is_killed_is_told_and_others_go_on(project: Path) -> None:
+    longer(project, rounds=200, epochs=1)
+    process = started("paper", "p-table1", "--lanes", 2, "--records", "new.jsonl")
+    wait_for(lambda: len(begun(project)) == 2)
+    os.kill(lanes_of(process.pid)[0], signal.SIGKILL)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 2, said
+    assert said.count("its lane ended with signal 9; the same command goes on with it") == 1
+    assert "note: 1 runs are left" in said
+    assert len(read_lines(project / "new.jsonl")) == 3
+    assert fedkge("paper", "p-table1", "--records", "new.jsonl").exit_code == 0
+    assert len(read_lines(project / "new.jsonl")) == 4
+
+
+def test_a_lane_that_is_killed_while_it_speaks_is_not_waited_for(project: Path) -> None:
+    """Its outcome does not fit into a pipe, so that it waits in the middle of it until somebody reads."""
+    table = read_tables(project)["p-table1"]
+    every = jobs(table, read_protocols(project)["p-2020"], [0])
+    every = [replace(job, assignments=(f"rounds=30{' ' * 500_000}",)) for job in every[:2]]
+    outcomes = run_all(every, How(project / "runs", "cpu"), 2, lambda name: pytest.fail(name))
+    reader = ThreadPoolExecutor(1)
+    first: Outcome = reader.submit(next, outcomes).result(timeout=60)
+    wait_for(lambda: len(list((project / "runs").rglob("summary.json"))) == 2)
+    time.sleep(0.5)
+    for lane in lanes_of(os.getpid()):
+        os.kill(lane, signal.SIGKILL)
+    (last,) = reader.submit(list[Outcome], outcomes).result(timeout=30)
+    reader.shutdown(wait=False)
+    assert first.record is not None
+    assert last.failure == "its lane ended with signal 9; the same command goes on with it"
 
 
 def test_what_goes_wrong_is_said(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,6 +125,17 @@ def test_patterns_are_an_order() -> None:
     assert matching(every, []) == every
 
 
+def test_what_tables_have_in_common_is_run_once() -> None:
+    several = [f"feds-table{number}" for number in range(1, 7)] + ["feds-figure2", "feds-others"]
+    every = [job for name in several for job in jobs(TABLES[name], PROTOCOLS["feds-2024"], [0, 1])]
+    found = matching(every, [])
+    assert {job.key for job in found} == {job.key for job in every}
+    assert len({job.place for job in found}) == len(found) < len(every)
+    assert [job.seed for job in found] == sorted(job.seed for job in found)
+    first = jobs(TABLES["feds-table1"], PROTOCOLS["feds-2024"], [0])
+    assert found[: len(first)] == first, "the first table is complete before another is begun"
+
+
 def test_it_needs_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert checkout(ROOT / "docs" / "results") == ROOT
     assert checkout(tmp_path) == Path(fedkge.__file__).parents[2]  # the one that the package is from

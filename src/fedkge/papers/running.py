@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from queue import Empty
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedkge.errors import FedkgeError
 from fedkge.machine import threads, use_threads
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fedkge.runtimes.progress import Progress, Watch
 
 WAIT = 0.5  #: seconds between two looks at lanes
+LEAVE = 30.0  #: seconds that a lane with nothing to do has to end
 
 
 class Outcome(NamedTuple):
@@ -124,63 +126,106 @@ def _until(how: How, watch: Watch) -> Watch:
 # Lanes
 
 
-def _side_by_side(jobs: Sequence[Job], how: How, lanes: int) -> Iterator[Outcome]:
-    """Each lane is a process that takes one run after another; a signal is passed on to all of them."""
-    from multiprocessing import get_context
+class Lane:
+    """A process that is handed one run after another, through a pipe that no other lane has a part in.
 
+    Queues that lanes share have locks, and a lane that is killed may hold one of them for ever.
+    """
+
+    def __init__(self, how: How, count: int) -> None:
+        context = get_context("spawn")
+        self.pipe, other = context.Pipe()
+        self.process = context.Process(target=_lane, args=(other, how, count), daemon=False)
+        self.process.start()
+        other.close()  # the lane's is the only one: when it dies, this end hears so
+        self.job: Job | None = None
+
+    def begin(self, job: Job) -> None:
+        """A lane that has died is found out when its outcome is asked for."""
+        self.job = job
+        with suppress(OSError):
+            self.pipe.send(job)
+
+    def outcome(self, asked_to_end: bool) -> Outcome:
+        """Of its run, which has ended, or died with the lane."""
+        job, self.job = self.job, None
+        assert job is not None
+        with suppress(EOFError, OSError):
+            if self.pipe.poll():
+                found: Outcome = self.pipe.recv()
+                return found
+        return Outcome(job) if asked_to_end else Outcome(job, failure=self._death())
+
+    @property
+    def alive(self) -> bool:
+        return self.process.is_alive()
+
+    def leave(self) -> None:
+        """A lane that waits for a run ends by itself; one that is under way is not waited for."""
+        if self.job is not None:
+            self.process.kill()
+        self.pipe.close()
+        self.process.join(LEAVE)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+    def _death(self) -> str:
+        self.process.join(LEAVE)
+        code = self.process.exitcode
+        ended = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        return f"its lane ended with {ended}; the same command goes on with it"
+
+
+def _side_by_side(jobs: Sequence[Job], how: How, lanes: int) -> Iterator[Outcome]:
+    """A lane that dies loses its run, and others go on; a signal ends all lanes, a second one at once."""
     from fedkge.runtimes.signals import on_signals
 
-    context = get_context("spawn")
-    todo, done = context.Queue(), context.Queue()
-    for job in jobs:
-        todo.put(job)
-    workers = [
-        context.Process(target=_lane, args=(todo, done, how, max(1, threads() // lanes)), daemon=False)
-        for _ in range(min(lanes, len(jobs)))
-    ]
-    for worker in workers:
-        worker.start()
+    todo, crew = deque(jobs), list[Lane]()
+    signals = 0
 
     def asked(number: int) -> None:
-        for worker in workers:
-            if worker.is_alive() and worker.pid is not None:
-                os.kill(worker.pid, signal.SIGTERM)
+        nonlocal signals
+        signals += 1
+        for lane in crew:
+            if signals == 1:
+                lane.process.terminate()
+            else:
+                lane.process.kill()
 
     with on_signals(asked):
-        while True:
-            alive = any(worker.is_alive() for worker in workers)
-            try:
-                yield done.get(timeout=WAIT)
-            except Empty:
-                if not alive:
-                    break
-    todo.cancel_join_thread()
-    for worker in workers:
-        worker.join()
-        if worker.exitcode not in (0, -signal.SIGTERM):
-            print(f"error: a lane ended with exit code {worker.exitcode}", file=sys.stderr)
+        try:
+            for _ in range(min(lanes, len(jobs))):
+                crew.append(Lane(how, max(1, threads() // lanes)))
+            while True:
+                for lane in crew:
+                    if lane.job is None and todo and not signals and not how.over and lane.alive:
+                        lane.begin(todo.popleft())
+                busy = [lane for lane in crew if lane.job is not None]
+                if not busy:
+                    return
+                ready = wait([lane.pipe for lane in busy], WAIT)
+                for lane in busy:
+                    if lane.pipe in ready or not lane.alive:
+                        yield lane.outcome(asked_to_end=bool(signals))
+        finally:
+            for lane in crew:
+                lane.leave()
 
 
-def _lane(todo: Any, done: Any, how: How, count: int) -> None:
-    """Runs in a process of its own, away from the terminal's signals."""
+def _lane(pipe: Connection[Outcome, Job], how: How, count: int) -> None:
+    """Runs in a process of its own, away from the terminal's signals, until there is nobody to tell."""
     os.setsid()
     use_threads(count)
     from fedkge.front.progress import progress
     from fedkge.runs.data import Loader
 
     loader = Loader()
-
-    def queued() -> Iterator[Job]:
-        while True:
-            try:
-                yield todo.get(timeout=WAIT)
-            except Empty:
-                return
-
-    for job in queued():
-        for outcome in _one_by_one([job], how, loader, progress):
-            done.put(outcome)
-            if outcome.record is None and not outcome.failure:
-                return
-        if how.over:
+    while True:
+        try:
+            job = pipe.recv()
+        except (EOFError, OSError):
             return
+        outcome = _run(job, how, loader, progress)
+        with suppress(OSError):
+            pipe.send(outcome)
