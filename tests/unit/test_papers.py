@@ -147,16 +147,38 @@ def test_it_needs_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 # Departures
 
 
+def departures(table: str, row: str) -> list[str]:
+    return PROTOCOLS[TABLES[table].protocol].departures(job_of(table, row).experiment().config())
+
+
 def test_options_that_are_not_the_papers_are_named() -> None:
-    protocol = PROTOCOLS["fedlu-2023"]
-    told = {
-        row: protocol.departures(job_of("fedlu-table1", f"c3-complex/{row}").experiment().config())
-        for row in ("single", "fedep", "fedprox", "fedec", "fedlu")
+    rows = ("single", "fedep", "fedprox", "fedec", "fedlu")
+    told = {row: departures("fedlu-table1", f"c3-complex/{row}") for row in rows}
+    tried = "margin=7 (paper: 10, 20 or 50)"
+    assert told["single"] == ["margin=7 (paper: 9)"]
+    assert told["fedep"] == [tried]
+    assert told["fedprox"] == [tried, "mu=0.0001 (paper: 0.1)", "restart=false (paper: true)"]
+    assert told["fedec"] == [tried, "mu=0.03 (paper: 0.3)", "restart=false (paper: true)"]
+    assert told["fedlu"] == [tried, "relations=both (paper: local)"]
+    assert departures("fedlu-table1", "c3-rotate/fedep") == []
+    assert departures("fedlu-table1", "c3-transe/fedlu relations=local") == []
+    assert departures("dpkge-table5", "fb15k-transe/single u-only") == ["rounds=99 (paper: 100)"]
+
+
+def test_what_is_shown_beside_another_paper_departs_from_that_one() -> None:
+    """FedLU under FedS's settings stands beside FedLU's numbers."""
+    assert departures("feds-others", "r10-transe/fedep") == []
+    told = departures("feds-others", "r10-transe/fedlu")
+    assert {"rounds=400 (paper: 200)", "batch_size=512 (paper: 1024)", "relations=both (paper: local)"} < {
+        *told
     }
-    assert told["single"] == told["fedep"] == []
-    assert told["fedprox"] == ["mu=0.0001 (paper: 0.1)", "restart=false (paper: true)"]
-    assert told["fedec"] == ["mu=0.03 (paper: 0.3)", "restart=false (paper: true)"]
-    assert told["fedlu"] == ["relations=both (paper: local)"]
+    assert {"loss=self-adversarial (paper: logistic)", "margin=8 (paper: 10, 20 or 50)"} < {*told}
+
+
+def test_options_of_a_row_that_the_paper_has_are_its_own() -> None:
+    assert departures("feds-table5", "r10-transe/feds epochs=5") == []
+    assert departures("pfedeg-table3", "r10-transe/pfedeg affinity=cosine beta=0") == []
+    assert "mu=0.6 (paper: 2)" in departures("fedkge-l3", "r10-complex/fedlu mu=0.6 restart_global=true")
 
 
 # Records
@@ -265,7 +287,8 @@ def test_the_budget_is_said_in_every_row(tmp_path: Path, best: int, rounds: int,
     (line,) = (one for one in text.splitlines() if "3 × 200" in one)
     cells = line.strip("| ").split(" | ")
     steps = f"{2 * 3 * 248_092 * rounds / 1024 / 1e3:.1f}"
-    assert cells[3:8] == ["mu=0.001 (paper: 0.1)", "3 × 200", str(rounds), told, steps]
+    differs = "margin=10 (paper: 9), mu=0.001 (paper: 0.1)"
+    assert cells[3:8] == [differs, "3 × 200", str(rounds), told, steps]
 
 
 def test_sides_are_those_of_the_paper(tmp_path: Path) -> None:
@@ -371,7 +394,8 @@ def test_a_caption_tells_settings_and_marks(tmp_path: Path) -> None:
     assert picture.svg.count('fill="#ffffff" stroke=') == 2, "a ring in each panel"
     told = caption(picture.lines)
     assert f"`rounds={cap}`" in told
-    assert "Unlike the paper: fedprox mu=0.001 (paper: 0.1)." in told
+    margin = "margin=10 (paper: 9)"
+    assert f"Unlike the paper: fedep {margin}; fedprox {margin}, mu=0.001 (paper: 0.1)." in told
     assert "Ended at the cap: fedep." in told
     assert "differ" not in told
     assert "Dots" not in told

@@ -69,10 +69,11 @@ def caption(found: Sequence[Drawn]) -> str:
     values = {key: {name: config.get(key) for name, config in configs.items()} for key in keys}
     differ = {key: of for key, of in values.items() if len(set(map(repr, of.values()))) > 1}
     same = [f"`{key}={valued(configs[found[0].name][key])}`" for key in BASICS if key not in differ]
+    unlike = [f"{one.name} {', '.join(of)}" for one in found if (of := one.line.departures)]
     told = {
         "All methods have": same,
         "They differ in": [_by_value(key, of) for key, of in differ.items()],
-        "Unlike the paper:": [f"{one.name} {', '.join(of)}" for one in found if (of := one.line.departures)],
+        "Unlike the paper:": ["; ".join(unlike)] if unlike else [],
         "Ended at the cap:": [one.name for one in found if one.capped],
         "Dots only:": [one.name for one in found if not one.whole],
     }

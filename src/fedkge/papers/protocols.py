@@ -46,7 +46,8 @@ class Protocol:
     paper: str
     note: str  #: what a reader of its rows must know
     presets: tuple[str, ...]  #: patterns of files in examples/
-    options: Mapping[str, Options]  #: method -> options that the paper states, as `--set` takes them
+    #: method, model or data, or several of them -> options that the paper states; a list: one of these
+    options: Mapping[str, Options]
     rows: tuple[Options, ...]  #: MRR and Hits in per cent, P in units of the paper's reference, R in rounds
     root: Path
 
@@ -68,7 +69,13 @@ class Protocol:
         return same or [preset for preset in self.experiments if _subject(preset)[0] == _subject(config)[0]]
 
     def name(self, config: Options) -> str:
-        """The row's name: the method, what is sent if not plain rows, and options unlike the preset's.
+        """The row's name: the method, what is sent if not plain rows, and options unlike the preset's."""
+        own, told = flat(config), self._told(config)
+        sent = [config[part]["name"] for part in PLAIN if config[part]["name"] != PLAIN[part]]
+        return " ".join([config["method"]["name"], *sent, *(spoken(key, own[key], told) for key in told)])
+
+    def _told(self, config: Options) -> list[str]:
+        """Options that a row's name tells: those unlike the preset's.
 
         Of several presets with one method it is the first, as the others differ from it by options.
         """
@@ -80,39 +87,56 @@ class Protocol:
         usual = flat(Experiment.parse({**usual, **parts}).config())
         own = flat({part: of for part, of in config.items() if part not in ("seed", "data")})
         told = [key for key in own if key in ALWAYS or own[key] != usual.get(key)]
-        told = [key for key in told if key not in IDLE]
-        sent = [config[part]["name"] for part in PLAIN if config[part]["name"] != PLAIN[part]]
-        return " ".join([method, *sent, *(spoken(key, own[key], told) for key in told)])
+        return [key for key in told if key not in IDLE]
 
     def departures(self, config: Options) -> list[str]:
-        """Where an experiment departs from what the paper states: `mu=0.001 (paper: 0.1)`."""
-        method = config["method"]["name"]
-        stated = {**self.options.get("", {}), **self.options.get(method, {})}
+        """Where an experiment departs from what the paper states: `mu=0.001 (paper: 0.1)`.
+
+        Options in the name of a row that the paper has, too, are the paper's own.
+        """
+        (place, model), method = _subject(config), config["method"]["name"]
+        data = Path(place).name
+        stated: dict[str, Any] = {}
+        for words in sorted(self.options, key=lambda key: len(key.split())):
+            if {*words.split()} <= {method, model, data}:
+                stated |= self.options[words]
+        shared = self._told(config) if self.row(data, model, self.name(config)) else []
         own = flat(config)
-        keys = [key for key, value in stated.items() if key in own and own[key] != value]
-        return [f"{spoken(key, own[key], keys)} (paper: {valued(stated[key])})" for key in keys]
+        keys = [key for key in stated if key in own and key not in shared and not _as(own[key], stated[key])]
+        return [f"{spoken(key, own[key], keys)} (paper: {_stated(stated[key])})" for key in keys]
 
 
 @cache
 def read_protocols(root: Path) -> dict[str, Protocol]:
-    """Rows may be another protocol's, by its key, where settings are this project's own."""
+    """Rows and options may be another protocol's, by its key, where settings are this project's own."""
     found = json.loads((root / VALUES).read_text(encoding="utf-8"))
-    rows = {
-        key: of["rows"] if isinstance(of["rows"], list) else found[of["rows"]]["rows"]
-        for key, of in found.items()
-    }
+
+    def part(of: Options, name: str) -> Any:
+        value = of.get(name, {})
+        return found[value][name] if isinstance(value, str) else value
+
     return {
         key: Protocol(
             key,
             of["paper"],
             of["note"],
             tuple(of["presets"]),
-            of.get("options", {}),
-            tuple(rows[key]),
+            part(of, "options"),
+            tuple(part(of, "rows")),
             root,
         )
         for key, of in found.items()
     }
+
+
+def _as(own: Any, stated: Any) -> bool:
+    return own in stated if isinstance(stated, list) else bool(own == stated)
+
+
+def _stated(value: Any) -> str:
+    """`0.1`; of several that were tried `10, 20 or 50`."""
+    *others, last = map(valued, value if isinstance(value, list) else [value])
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _subject(config: Options) -> tuple[str, str]:
