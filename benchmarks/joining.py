@@ -35,7 +35,8 @@ gives without the others.
 
 All methods have the same model, learning rate and limit of rounds, except that `joined` has fewer rounds.
 Each federation's section says how many. Sites keep the tables of one common round, except in `single`,
-`alone`, `joined` and `recipe`, where each site keeps its own best.
+`alone`, `joined` and `recipe`, where each site keeps its own best. Training triples that another site is
+measured by are left out for all of them (`data.drop_leaks = "across"`; only ddb14-T5 has any).
 """
 SHORT: Options = {
     "trainer": {"epochs": 3, "batch_size": 512, "negatives": 64, "chunk": 128},

@@ -219,6 +219,8 @@ def test_commands_count_them(tmp_path: Path) -> None:
     (found,) = answer("data", "stats", tmp_path / "sites")
     assert [site["test_elsewhere_trained"] for site in found["sites"]] == [1, 1]
     assert found["valid_elsewhere_trained"] == 2
+    shown = fedkge("data", "stats", tmp_path / "sites").stdout
+    assert "2 of 2 test triples and 2 of 2 valid triples stand in the train of another site" in shown
 
 
 def _cpu() -> Any:

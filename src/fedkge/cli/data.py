@@ -51,13 +51,14 @@ class By(StrEnum):
 def stats(source: Source, strict: Strict = False, as_json: Json = False) -> None:
     """Sizes of the sites, what they have in common, and what one is measured by and another trains on."""
     with command():
-        from fedkge.graphs.across import leaks
+        from fedkge.graphs.across import leaks, told
         from fedkge.graphs.datasets import obtain
         from fedkge.graphs.overview import overview
         from fedkge.graphs.said import blank_apart
 
         federation = obtain(source, strict=strict)
-        found, leaked = overview(federation), leaks(blank_apart(federation))
+        known = blank_apart(federation)
+        found, leaked = overview(federation), leaks(known)
         sites = [asdict(site) for site in found.sites]
         if len(sites) > 1:
             for site in sites:
@@ -85,6 +86,8 @@ def stats(source: Source, strict: Strict = False, as_json: Json = False) -> None
                 rows = zip(names, overlap.tolist(), strict=True)
                 table = [{"site": name, **dict(zip(names, row, strict=True))} for name, row in rows]
                 show(table, as_json, title.replace("_", " ").capitalize())
+            if (said := told(leaked, known)) is not None:
+                print(f"{said} stand in the train of another site (data.drop_leaks = 'across').")
 
 
 @app.command()
