@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from math import isqrt
 from pathlib import Path
+from re import findall
 from typing import Any
 
 import pytest
@@ -21,6 +22,14 @@ ALL = {
     for path in sorted(EXAMPLES.glob("*.toml"))
     for name, options in variants(read_toml(path)).items()
 }  #: every experiment, as FILE-VARIANT
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
+def test_comments_name_pages_and_sections_that_there_are(path: Path) -> None:
+    text = path.read_text(encoding="utf-8").replace("\n# ", " ")
+    for page, section in findall(r'(docs/[a-z-]+\.md)(?:, "([^"]+)")?', text):
+        found = (EXAMPLES.parent / page).read_text(encoding="utf-8")
+        assert not section or f"\n## {section}\n" in found, f"{page} has no section {section!r}"
 
 
 def beginning(prefix: str) -> list[str]:
