@@ -48,7 +48,7 @@ SHORT: Options = {
     "rounds": 100,
 }
 LONG: Options = {
-    "trainer": {"epochs": 3, "batch_size": 512, "negatives": 256, "chunk": 32},
+    "trainer": {"epochs": 3, "batch_size": 512, "negatives": 256, "chunk": 128},
     "evaluate": {"every": 5, "patience": 3},
     "rounds": 200,
 }
@@ -200,6 +200,7 @@ def found_in(out: Path) -> Iterator[Options]:
                 "tried": FEDERATIONS[data][1],
                 "sure": SURE,
                 "limits": limits(data),
+                "chunk": FEDERATIONS[data][0]["trainer"]["chunk"],
                 "seeds": sorted({one.seed for group in groups for one in group.runs}),
                 "device": first.environment["device"],
                 "queries": queries,
@@ -247,7 +248,7 @@ def _about(one: Options) -> str:
     ends = {min(tried): ", the lowest of those tried", max(tried): ", the highest of those tried"}
     most = f"at most {one['limits']['all']} rounds, `joined` {one['limits']['joined']}"
     told = f"{rate:g}{ends.get(rate, '')}; {seeds}; {most}; `evaluate.sure` {one['sure']:g}"
-    return f"Learning rate {told}; trained on: {one['device']}.\n"
+    return f"Learning rate {told}; negatives shared by {one['chunk']}; trained on: {one['device']}.\n"
 
 
 def _table(one: Options) -> str:
