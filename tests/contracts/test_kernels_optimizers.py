@@ -308,6 +308,43 @@ def test_late_rows_end_as_if_they_had_taken_every_step(
     assert torch.equal(taken.cpu().long(), steps[torch.searchsorted(sites, torch.arange(ROWS), right=True)])
 
 
+@pytest.mark.parametrize("ends", [[ROWS], [4, 4, 9, ROWS]])
+@pytest.mark.parametrize("width", [6, 600])
+def test_rows_are_made_ready_while_a_step_is_under_way(
+    kernels: Backend, device: torch.device, dtype: torch.dtype, ends: list[int], width: int
+) -> None:
+    """Those that were promised a step take it, whether or not it gives them a gradient."""
+    same = CLOSE[dtype] if device.type == "cuda" else {"rtol": 0, "atol": 0}
+    random = torch.Generator().manual_seed(2)
+    first = torch.randn(3, ROWS, width, generator=random, dtype=torch.float64).to(dtype).abs()
+    whole, late = ([one.to(device, copy=True) for one in first] for _ in range(2))
+    taken, stepped = (torch.zeros(ROWS, dtype=torch.int32, device=device) for _ in range(2))
+    room = Room(torch.zeros_like(whole[0]), torch.zeros(ROWS, dtype=torch.uint8, device=device))
+    active = [number != 2 for number in range(len(ends))]
+    own = torch.tensor(active)[torch.searchsorted(torch.tensor(ends), torch.arange(ROWS), right=True)]
+    drawn = [own.nonzero()[:, 0][torch.randperm(int(own.sum()), generator=random)[:4]] for _ in range(15)]
+    steps = torch.zeros(len(ends), dtype=torch.int64)
+    for asked, soon in zip([None, *drawn], drawn, strict=False):
+        begun = pace(ends, steps.tolist(), active, device)
+        now = replace(begun, taken=taken, stepped=stepped)
+        ready = soon.to(device)
+        kernels.catch_up_(*late, now, RATE, (ready, ready[1:], ready[:2]), promised=True)
+        if asked is not None:
+            ids = asked.to(device)
+            values = torch.randn(2, width, generator=random, dtype=torch.float64).to(device, dtype)
+            empty = values.new_empty(0, 0)
+            nothing = values.new_empty(0, width), empty.long(), empty, empty
+            part = Contribution(Similarity.DOT, *nothing, ids[:2], values, room=room)
+            kernels.adam_whole_(whole[0], part, *whole[1:], begun, RATE)
+            kernels.adam_touched_(late[0], part, *late[1:], replace(now, promised=(ids, ids[:1])), RATE)
+            torch.testing.assert_close(late[0][ready], whole[0][ready], **same)
+        steps += torch.tensor(active)
+    assert not room.sums.any() and not room.touched.any()
+    kernels.catch_up_(*late, now, RATE)
+    for mine, theirs in zip(late, whole, strict=True):
+        torch.testing.assert_close(mine, theirs, **same)
+
+
 @pytest.mark.parametrize("width", [2, 50, 700])
 def test_moments_of_rows(kernels: Backend, device: torch.device, dtype: torch.dtype, width: int) -> None:
     random = torch.Generator().manual_seed(0)

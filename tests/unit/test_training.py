@@ -344,8 +344,8 @@ def test_constraints_hold_after_every_step(name: str, options: dict[str, bool], 
     training = start(Trainer(epochs=1, batch_size=30, negatives=6, lr=0.3, optimizer=optimizer), model, SITES)
     step, checked = training._step, []
 
-    def checking(batch: Batch, active: Tensor, factored: bool) -> None:
-        step(batch, active, factored)
+    def checking(batch: Batch, active: Tensor, factored: bool, soon: Batch | None) -> None:
+        step(batch, active, factored, soon)
         for axis in Axis:
             rows = training.tables.table(axis)
             allowed = model.constrain(rows, axis)
@@ -412,10 +412,10 @@ def test_row_adam_leaves_untouched_rows_alone() -> None:
     training = start(trainer, MODELS["transe"](dim=4), {"a": graph})
     step = training._step
 
-    def checking(batch: Batch, active: Tensor, factored: bool) -> None:
+    def checking(batch: Batch, active: Tensor, factored: bool, soon: Batch | None) -> None:
         before = {axis: training.tables.table(axis).clone() for axis in Axis}
         moments = {name: tensor.clone() for name, tensor in training.state().items() if name != "steps"}
-        step(batch, active, factored)
+        step(batch, active, factored, soon)
         for axis, ids in (
             (Axis.ENTITY, torch.cat((batch.anchor, batch.index.flatten()))),
             (Axis.RELATION, batch.relation),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, TypeAlias
@@ -81,6 +82,12 @@ class Contribution:
     )
     room: Room | None = None  #: of the table's size
 
+    def reaching(self, ids: Sequence[Tensor]) -> Contribution:
+        """The same with a gradient of 0 for further rows, so that these are touched too."""
+        joined, more = self.joined(), torch.cat(list(ids))
+        nothing = joined.values.new_zeros(len(more), joined.values.shape[1])
+        return replace(joined, ids=torch.cat((joined.ids, more)), values=torch.cat((joined.values, nothing)))
+
     def joined(self) -> Contribution:
         """The same with nothing `ahead`."""
         if self.ahead is None:
@@ -159,6 +166,8 @@ class Pace:
     active: Tensor  # bool [s]
     rates: Tensor | None = None  #: what a backend made of the steps before (`rates`, `all_rates`)
     taken: Tensor | None = None  #: int32 [e], how many steps each row has taken, where rows may be late
+    promised: tuple[Tensor, ...] | None = None  #: ids of the rows that count this step as taken already
+    stepped: Tensor | None = None  #: int32 [e], the last step that was promised to each row and is taken
 
 
 @dataclass(frozen=True, slots=True)

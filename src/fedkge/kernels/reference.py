@@ -220,22 +220,34 @@ def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, pace: Pace, ada
 
 
 def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
-    """Step the touched rows of the active sites alone; where rows may be late, they have taken it."""
-    rows, gradient = touched(table, part.joined())
+    """Step the touched rows of the active sites alone; where rows may be late, they have taken it.
+
+    Rows that were promised the step take it in any case.
+    """
+    part = part.joined() if pace.promised is None else part.reaching(pace.promised)
+    rows, gradient = touched(table, part)
     site = torch.searchsorted(pace.ends, rows, right=True)
     for s in pace.active.nonzero()[:, 0].tolist():
         mine = site == s
         _adam_rows(table, gradient[mine], m, v, rows[mine], int(pace.steps[s]), adam)
         if pace.taken is not None:
-            pace.taken[rows[mine]] = int(pace.steps[s])
+            pace.taken[rows[mine]] = pace.taken[rows[mine]].clamp_min(int(pace.steps[s]))
 
 
 def catch_up_(
-    table: Tensor, m: Tensor, v: Tensor, pace: Pace, adam: Adam, ids: Sequence[Tensor] | None = None
+    table: Tensor,
+    m: Tensor,
+    v: Tensor,
+    pace: Pace,
+    adam: Adam,
+    ids: Sequence[Tensor] | None = None,
+    promised: bool = False,
 ) -> None:
     """Let rows (None: all) take the steps of their site that they have missed: their gradient was 0.
 
     They end as rows that took every step in its turn: on a CPU bit by bit, on a GPU but for rounding.
+    With `promised` they count their site's next step as taken too: `adam_touched_` must let them take it.
+    Until it has, they are ready for the step after that only where somebody promises them that one.
     """
     taken = pace.taken
     assert taken is not None
@@ -246,6 +258,8 @@ def catch_up_(
         rows = late[taken[late] == step - 1]
         _adam_rows(table, torch.zeros_like(table[rows]), m, v, rows, step, adam)
         taken[rows] = step
+    if promised:
+        taken[asked] = taken[asked].maximum(due.int() + 1)
 
 
 def _adam_rows(

@@ -56,6 +56,7 @@ class Adam(Optimizer):
     from_factors = True
     _rates: Tensor | None = None  # of the step that has begun
     taken: Tensor | None = None  #: int32 [e], the steps that each row has taken, where rows may be late
+    _stepped: Tensor | None = None  # int32 [e], of those that were promised the last that is taken
     _every: Tensor | None = None  # rates of all steps: captured steps read them where they are
 
     def begin(self, pace: Pace) -> None:
@@ -65,7 +66,7 @@ class Adam(Optimizer):
     def step(self, gradient: Gradient, pace: Pace) -> None:
         kernels, options = backend(self.table.device), AdamOptions(self.rate)
         state = self.state["m"], self.state["v"]
-        pace = replace(pace, rates=self._rates, taken=self.taken)
+        pace = replace(pace, rates=self._rates, taken=self.taken, stepped=self._stepped)
         if gradient.dense is not None:
             kernels.adam_(self.table, gradient.dense, *state, pace, options)
         else:
@@ -74,15 +75,23 @@ class Adam(Optimizer):
 
     def wait(self, late: bool) -> None:
         """Whether rows may be late from now on; none is now."""
-        self.taken = self._every = None
+        self.taken = self._stepped = self._every = None
         if late:
             self.taken = torch.zeros(len(self.table), dtype=torch.int32, device=self.table.device)
+            self._stepped = torch.zeros_like(self.taken)
             self._every = backend(self.table.device).all_rates(AdamOptions(self.rate), self.table)
 
-    def catch_up(self, pace: Pace, ids: Sequence[Tensor] | None = None) -> None:
+    def none_is_late(self, steps: Tensor) -> None:
+        """Rows have taken so many steps each [e]."""
+        for count in (self.taken, self._stepped):
+            assert count is not None
+            count.copy_(steps)
+
+    def catch_up(self, pace: Pace, ids: Sequence[Tensor] | None = None, promised: bool = False) -> None:
         """Let late rows, all of them or those that are named, take the steps that sites have taken."""
         state, pace = (self.state["m"], self.state["v"]), replace(pace, rates=self._every, taken=self.taken)
-        backend(self.table.device).catch_up_(self.table, *state, pace, AdamOptions(self.rate), ids)
+        kernels, options = backend(self.table.device), AdamOptions(self.rate)
+        kernels.catch_up_(self.table, *state, pace, options, ids, promised)
 
 
 class RowAdam(Adam):

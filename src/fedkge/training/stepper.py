@@ -16,6 +16,8 @@ from fedkge.training.factored import Changes, Factored
 from fedkge.training.optimizers import OPTIMIZERS, Adam, Optimizer, dense
 from fedkge.training.trainer import Batch, Trainer
 
+AHEAD = True  # while it is measured
+
 
 class Optimizers:
     """One optimizer for each table of a model, and how many steps each site has taken with them."""
@@ -98,7 +100,7 @@ class Stepper:
         largest = max(own.by_axis, key=lambda axis: len(self.tables.table(axis)), default=None)
         for axis in sorted(own.by_axis, key=lambda axis: axis is largest):
             with nullcontext() if axis is largest else aside.work():
-                self._step_table(axis, own, active, factored)
+                self._step_table(axis, own, self._pace(axis, own, active, batch), factored)
         aside.join()
         touched = {Axis.ENTITY: (batch.anchor, batch.candidates), Axis.RELATION: (batch.relation,)}
         for axis in self._constrained:
@@ -107,15 +109,19 @@ class Stepper:
             else:
                 self.tables.constrain_(axis, active[self.owner[axis], None])
 
-    def _step_table(self, axis: Axis, own: Optimizers, active: Tensor, factored: bool) -> None:
-        gradient, pace = self.tables.gradients[axis], Pace(self.ends[axis], own.steps, active)
+    def _pace(self, axis: Axis, own: Optimizers, active: Tensor, batch: Batch) -> Pace:
+        promised = batch.entities if axis is Axis.ENTITY and self.ahead else None
+        return Pace(self.ends[axis], own.steps, active, promised=promised)
+
+    def _step_table(self, axis: Axis, own: Optimizers, pace: Pace, factored: bool) -> None:
+        gradient = self.tables.gradients[axis]
         held = self.factored.get(axis) if factored else None
         if held is None:
             own.by_axis[axis].step(gradient, pace)
         else:
             pull = dense(gradient)[held.rows]  # before the optimizer clears it
             own.by_axis[axis].step(gradient, pace)
-            held.step(pull, active)
+            held.step(pull, pace.active)
 
     # Rows that are late
 
@@ -142,13 +148,22 @@ class Stepper:
     def open(self) -> None:
         """Before the first of some steps: no row is late."""
         for optimizer, pace in self._waiting():
-            assert optimizer.taken is not None
-            optimizer.taken.copy_(pace.steps[self.owner[Axis.ENTITY]])
+            optimizer.none_is_late(pace.steps[self.owner[Axis.ENTITY]])
+
+    @property
+    def ahead(self) -> bool:
+        """Whether rows can be made ready for a step after the one before has begun, before it is taken.
+
+        A GPU does that beside other work, where sums may come in any order.
+        """
+        if not AHEAD or torch.are_deterministic_algorithms_enabled():
+            return False
+        return any(optimizer.table.is_cuda for optimizer, _ in self._waiting())
 
     def ready(self, batch: Batch) -> None:
-        """Before a step begins: the rows that it reads are as if they had taken every step."""
+        """Before a step begins: the rows that it reads are as if they had taken every step that has begun."""
         for optimizer, pace in self._waiting():
-            optimizer.catch_up(pace, batch.entities)
+            optimizer.catch_up(pace, batch.entities, self.ahead)
 
     def close(self) -> None:
         """After the last: all rows are."""

@@ -336,6 +336,7 @@ def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, pace: Pace, ada
 
 
 def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
+    part = part if pace.promised is None else part.reaching(pace.promised)
     groups = _groups(table, part)
     site = np.searchsorted(pace.ends.numpy(), groups[0], side="right")
     state, dtype = (m.numpy(), v.numpy()), m.numpy().dtype
@@ -344,17 +345,27 @@ def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace:
     sites = (site, active, *corrections)
     optimizers.adam_touched(*_factors(table, part), *groups, *state, *sites, _constants(adam, dtype))
     if pace.taken is not None:
-        stepped = active[site]
-        pace.taken.numpy()[groups[0][stepped]] = pace.steps.numpy()[site[stepped]]
+        stepped, taken = active[site], pace.taken.numpy()
+        rows = groups[0][stepped]
+        taken[rows] = np.maximum(taken[rows], pace.steps.numpy()[site[stepped]])
 
 
 def catch_up_(
-    table: Tensor, m: Tensor, v: Tensor, pace: Pace, adam: Adam, ids: Sequence[Tensor] | None = None
+    table: Tensor,
+    m: Tensor,
+    v: Tensor,
+    pace: Pace,
+    adam: Adam,
+    ids: Sequence[Tensor] | None = None,
+    promised: bool = False,
 ) -> None:
     assert pace.taken is not None
     every = np.arange(len(table)) if ids is None else np.concatenate([_rows(one) for one in ids])
     late, steps = np.empty((len(every), 3), np.int64), pace.steps.numpy()
-    late = late[: optimizers.late(every, pace.taken.numpy(), pace.ends.numpy(), steps, late)]
+    taken, ends = pace.taken.numpy(), pace.ends.numpy()
+    late = late[: optimizers.late(every, taken, ends, steps, late)]
+    if promised:
+        taken[every] = np.maximum(taken[every], steps[np.searchsorted(ends, every, side="right")] + 1)
     arrays = [tensor.detach().numpy() for tensor in (table, m, v)]
     dtype = arrays[0].dtype
     corrections = _all_corrections(adam, dtype, 1 << int(steps.max()).bit_length())

@@ -212,20 +212,30 @@ def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, pace: Pace, ada
 
 def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
     if pace.taken is not None and heaping.fits(part):
-        heaping.adam_heaped(_own(table), part, _own(m), _own(v), pace, adam)
+        listed = waiting.LISTED and pace.promised is not None
+        step = waiting.adam_promised if listed else heaping.adam_heaped
+        step(_own(table), part, _own(m), _own(v), pace, adam)
         return
+    part = part if pace.promised is None else part.reaching(pace.promised)
     groups = Groups.of(part, len(table))
     stepping.adam_touched(_own(table), part, groups, _own(m), _own(v), pace, adam)
     if pace.taken is not None:
         ids = torch.cat((part.index.flatten(), part.ids))
         site = torch.searchsorted(pace.ends, ids, right=True)
-        pace.taken[ids] = torch.where(pace.active[site], pace.steps[site].int(), pace.taken[ids])
+        steps = torch.where(pace.active[site], pace.steps[site].int(), 0)
+        pace.taken[ids] = torch.maximum(pace.taken[ids], steps)
 
 
 def catch_up_(
-    table: Tensor, m: Tensor, v: Tensor, pace: Pace, adam: Adam, ids: Sequence[Tensor] | None = None
+    table: Tensor,
+    m: Tensor,
+    v: Tensor,
+    pace: Pace,
+    adam: Adam,
+    ids: Sequence[Tensor] | None = None,
+    promised: bool = False,
 ) -> None:
-    waiting.catch_up(_own(table), _own(m), _own(v), pace, adam, ids)
+    waiting.catch_up(_own(table), _own(m), _own(v), pace, adam, ids, promised)
 
 
 def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
