@@ -20,9 +20,11 @@ from fedkge.kernels.gpu import (
     grouping,
     heaping,
     losses,
+    meeting,
     noise,
     norms,
     optimizers,
+    products,
     pulling,
     ranking,
     sampling,
@@ -168,9 +170,18 @@ def heap_composed_(
     rooms: tuple[Room, Room],
 ) -> None:
     (slopes, layout), shared = laid, _all_in(shared)
-    pairs = (kind, _in(entities), shared, layout, slopes, _in(each))
-    found = between.heap(*pairs, rooms[0]) if kind in between.TILES else pulling.gradients(*pairs)
-    settling.settle(rooms, _in(entities), made, shared, *found)
+    table, pairs = _in(entities), (shared, layout, slopes, _in(each))
+    if settling.FUSED and meeting.multiplied(kind, table):
+        products.heap(table, made, *pairs, rooms)
+        return
+    if kind in between.TILES:
+        fused = settling.FUSED and between.finishes(kind, made)
+        found = between.heap(kind, table, made, *pairs, rooms, fused)
+        if fused:
+            return
+    else:
+        found = pulling.gradients(kind, table, *pairs)
+    settling.settle(rooms, table, made, shared, *found)
 
 
 def compose(entities: Tensor, made: Composed) -> Tensor:

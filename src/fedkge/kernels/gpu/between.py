@@ -10,15 +10,21 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedkge.kernels.base import Room, Shared, Similarity
+from fedkge.kernels.base import Composed, Composition, Room, Shared, Similarity
+from fedkge.kernels.gpu.finishing import finish, where
 from fedkge.kernels.gpu.launch import launch
 from fedkge.kernels.gpu.laying import Layout
 from fedkge.kernels.gpu.pulling import terms
 from fedkge.kernels.gpu.similarity import MODULUS
-from fedkge.kernels.gpu.sloping import Slopes, both, true
+from fedkge.kernels.gpu.sloping import Slopes, both, to_true, true
 
 #: rows and coordinates in a tile, and warps
 TILES = {Similarity.L1: (16, 64, 4), Similarity.L2: (16, 64, 4), Similarity.MODULUS: (8, 64, 2)}
+
+
+def finishes(kind: Similarity, made: Composed) -> bool:
+    """Whether a program has what it needs to take apart what queries got: both parts of complex numbers."""
+    return kind in TILES and (kind is Similarity.MODULUS) == (made.kind >= Composition.MULTIPLY)
 
 
 @triton.jit
@@ -65,12 +71,19 @@ def _met(
 
 @triton.jit
 def _between(
-    d_query,  # [b, WIDTH], written
-    d_true,  # [b, WIDTH], written
+    d_query,  # [b, WIDTH], written unless FUSED
+    d_true,  # [b, WIDTH], written unless FUSED
     sums,  # [entities, WIDTH], added to
     touched,
-    rows,  # [places, LONG]
+    relation_sums,
+    relation_touched,
     table,
+    anchor,
+    factors,
+    relation,
+    sign: tl.float64,
+    scale: tl.float64,
+    rows,  # [places, LONG]
     truth,
     starts,
     negatives,  # [c, n]
@@ -81,6 +94,9 @@ def _between(
     slots,
     there,
     n,
+    FUSED: tl.constexpr,
+    MADE: tl.constexpr,  # a composition
+    FACTORS: tl.constexpr,
     KIND: tl.constexpr,
     WIDTH: tl.constexpr,
     SPAN: tl.constexpr,
@@ -125,36 +141,56 @@ def _between(
     tl.store(touched + tl.load(ids + j, mask=j < n, other=0), 1, mask=(j < n) & (tl.program_id(1) == 0))
     i, mine, times = i[:, None], mine[:, None], times[:, None]
     own_x, own_y = both(rows, (place + slot) * LONG + d, mine & (d < SPAN), KIND, PADDED)
-    true(
-        i, mine, d, d < SPAN, times, d_query, d_true, tl.sum(sum_x, 1), tl.sum(sum_y, 1), own_x, own_y,
-        table, truth, own, KIND, WIDTH, SPAN,
-    )  # fmt: skip
+    if FUSED:
+        reached = mine & (d < SPAN)
+        step_x, step_y, true_x, true_y = to_true(
+            i, mine, d, reached, times, own_x, own_y, table, truth, own, KIND, WIDTH, SPAN
+        )
+        row = tl.load(truth + i, mask=mine, other=0)
+        out = sums + row * WIDTH + d
+        tl.atomic_add(out, true_x, mask=reached, sem="relaxed")
+        if KIND == MODULUS:
+            tl.atomic_add(out + SPAN, true_y, mask=reached, sem="relaxed")
+        tl.store(touched + row, 1, mask=mine & (tl.program_id(1) == 0))
+        finish(
+            i, mine, d, d < SPAN, tl.sum(sum_x, 1) + step_x, tl.sum(sum_y, 1) + step_y, sums, touched,
+            relation_sums, relation_touched, table, anchor, factors, relation, sign, scale, MADE, WIDTH,
+            FACTORS,
+        )  # fmt: skip
+    else:
+        true(
+            i, mine, d, d < SPAN, times, d_query, d_true, tl.sum(sum_x, 1), tl.sum(sum_y, 1), own_x, own_y,
+            table, truth, own, KIND, WIDTH, SPAN,
+        )  # fmt: skip
 
 
 def heap(
     kind: Similarity,
     table: Tensor,
+    made: Composed,
     shared: Shared,
     layout: Layout,
     slopes: Slopes,
     each: Tensor,
-    room: Room,
+    rooms: tuple[Room, Room],
+    fused: bool,
 ) -> tuple[Tensor, Tensor]:
     """Add up what negatives get; the gradients of the queries and of the true candidates [b, w]."""
     b, n, width = len(shared.true), shared.negatives.shape[1], table.shape[1]
-    d_query, d_true = table.new_empty(b, width), table.new_empty(b, width)
+    d_query, d_true = (table.new_empty(0 if fused else b, width) for _ in range(2))
     height, columns, warps = TILES[kind]
     columns = min(columns, layout.columns)
     span = width // 2 if kind is Similarity.MODULUS else width
     meta = {"KIND": int(kind), "WIDTH": width, "SPAN": span, "PADDED": layout.span}
     tile = {"ROWS": height, "SPLIT": warps, "COLUMNS": columns, "BLOCK": triton.next_power_of_2(n)}
-    ids = (layout.rows, table, shared.true, shared.starts, shared.negatives)
+    meta |= {"FUSED": fused, "MADE": int(made.kind), "FACTORS": made.factors.shape[1]}
+    ids = (layout.rows, shared.true, shared.starts, shared.negatives)
     sizes = (layout.front, layout.slots, layout.there, n)
     grid = (layout.front // height, layout.span // columns)
     launch(
         _between,
         grid,
-        *(d_query, d_true, room.sums, room.touched),
+        *(d_query, d_true, *where(rooms, table, made)),
         *ids,
         *(slopes.by_negative, slopes.own, each),
         *sizes,

@@ -98,14 +98,15 @@ def _decompose(
     d = tl.arange(0, BLOCK)
     if KIND < MULTIPLY:
         live = d < WIDTH
-        to_a, to_f = apart(a, f, g, d, live, s, KIND)
+        to_a, to_f = apart(a, f, tl.load(g + d, mask=live, other=0.0), d, live, s, KIND)
         tl.store(out + d, to_a, mask=live)
         tl.store(r + d, to_f, mask=d < RELATION)
     else:
         half: tl.constexpr = WIDTH // 2
         live = d < half
         c, t = tl.load(f + d, mask=live, other=0.0), tl.load(f + half + d, mask=live, other=0.0)
-        to_x, to_y, real, imaginary = apart_complex(a, g, d, live, c, t, s, half)
+        dx, dy = tl.load(g + d, mask=live, other=0.0), tl.load(g + half + d, mask=live, other=0.0)
+        to_x, to_y, real, imaginary = apart_complex(a, dx, dy, d, live, c, t, s, half)
         tl.store(out + d, to_x, mask=live)
         tl.store(out + half + d, to_y, mask=live)
         if KIND == MULTIPLY:
@@ -116,9 +117,8 @@ def _decompose(
 
 
 @triton.jit
-def apart(a, f, g, d, live, s, KIND: tl.constexpr):
+def apart(a, f, dx, d, live, s, KIND: tl.constexpr):
     """The gradients of an anchor's row and of factors, by a query's."""
-    dx = tl.load(g + d, mask=live, other=0.0)
     if KIND == TRANSLATE:
         return dx, s * dx
     else:
@@ -127,10 +127,9 @@ def apart(a, f, g, d, live, s, KIND: tl.constexpr):
 
 
 @triton.jit
-def apart_complex(a, g, d, live, c, t, s, HALF: tl.constexpr):
+def apart_complex(a, dx, dy, d, live, c, t, s, HALF: tl.constexpr):
     """The same of complex numbers: real and imaginary part of either."""
     x, y = tl.load(a + d, mask=live, other=0.0), tl.load(a + HALF + d, mask=live, other=0.0)
-    dx, dy = tl.load(g + d, mask=live, other=0.0), tl.load(g + HALF + d, mask=live, other=0.0)
     return dx * c + dy * s * t, dy * c - dx * s * t, x * dx + y * dy, s * (x * dy - y * dx)
 
 

@@ -13,6 +13,8 @@ from fedkge.kernels.base import Composed, Composition, Room, Shared
 from fedkge.kernels.gpu.composing import MULTIPLY, ROTATE, apart, apart_complex, sources_of, turn
 from fedkge.kernels.gpu.launch import launch
 
+FUSED = True  # while it is measured
+
 
 @triton.jit
 def _settle(
@@ -47,14 +49,15 @@ def _settle(
         d = tl.arange(0, BLOCK)
         if KIND < MULTIPLY:
             live = d < WIDTH
-            to_a, to_f = apart(a, f, g, d, live, s, KIND)
+            to_a, to_f = apart(a, f, tl.load(g + d, mask=live, other=0.0), d, live, s, KIND)
             tl.atomic_add(out + d, to_a, mask=live, sem="relaxed")
             tl.atomic_add(r + d, to_f, mask=live, sem="relaxed")
         else:
             half: tl.constexpr = WIDTH // 2
             live = d < half
             c, t = turn(f, d, live, scale, KIND, half)
-            to_x, to_y, real, imaginary = apart_complex(a, g, d, live, c, t, s, half)
+            dx, dy = tl.load(g + d, mask=live, other=0.0), tl.load(g + half + d, mask=live, other=0.0)
+            to_x, to_y, real, imaginary = apart_complex(a, dx, dy, d, live, c, t, s, half)
             tl.atomic_add(out + d, to_x, mask=live, sem="relaxed")
             tl.atomic_add(out + half + d, to_y, mask=live, sem="relaxed")
             if KIND == ROTATE:

@@ -120,14 +120,31 @@ def true(
 ):
     """Add what true candidates give to the gradients of queries; write these and those of the candidates."""
     there = live & mine
-    e_x, e_y = both(table, tl.load(true + i, mask=mine, other=0) * WIDTH + d, there, KIND, SPAN)
-    weight = tl.load(own + i, mask=mine, other=0.0)
     at = i * WIDTH + d
+    step_x, step_y, true_x, true_y = to_true(
+        i, mine, d, there, times, x, y, table, true, own, KIND, WIDTH, SPAN
+    )
+    tl.store(d_query + at, sum_x + step_x, mask=there)
+    tl.store(d_true + at, true_x, mask=there)
+    if KIND == MODULUS:
+        tl.store(d_query + at + SPAN, sum_y + step_y, mask=there)
+        tl.store(d_true + at + SPAN, true_y, mask=there)
+
+
+@triton.jit
+def to_true(
+    i, mine, d, there, times, x, y, table, true, own, KIND: tl.constexpr, WIDTH: tl.constexpr,
+    SPAN: tl.constexpr,
+):  # fmt: skip
+    """What true candidates give to queries x + iy, and get from them: real and imaginary part of either."""
+    e_x, e_y = both(table, tl.load(true + i, mask=mine, other=0) * WIDTH + d, there, KIND, SPAN)
+    weight = times * tl.load(own + i, mask=mine, other=0.0)
     if KIND == MODULUS:
         step_x, step_y = pull_complex(x, y, e_x, e_y, weight)
-        tl.store(d_query + at + SPAN, sum_y + times * step_y, mask=there)
-        tl.store(d_true + at + SPAN, times * -step_y, mask=there)
+        return step_x, step_y, -step_x, -step_y
+    elif KIND == DOT:
+        step_x, true_x = weight * e_x, weight * x
+        return step_x, step_x, true_x, true_x
     else:
         step_x = pull(x, e_x, weight, KIND)
-    tl.store(d_query + at, sum_x + times * step_x, mask=there)
-    tl.store(d_true + at, times * (weight * x if KIND == DOT else -step_x), mask=there)
+        return step_x, step_x, -step_x, -step_x
