@@ -10,7 +10,8 @@ ratios of turns. Memory is the peak of a process of its own, the imports include
 are measured.
 
 `--shared` measures negatives that 128 positives share beside own negatives, in turns in this process, and
-PyKEEN afterwards.
+PyKEEN afterwards. `--precision high` lets a CUDA device make products of three TF32 products each, as
+`torch.set_float32_matmul_precision` says; the row's name ends with the precision.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from turns import TURNS, load, pykeen, told
 BATCH, NEGATIVES, DIM = 1024, 256, 256
 CHUNK = 128  #: positives that share negatives
 BATCHES = 100  #: of a turn on a CPU: of fewer, dealing out the epoch's triples would be too large a part
+PRECISIONS = ("highest", "high", "medium")  #: of products, the default first
 MODELS_MEASURED = ("transe", "rotate", "complex")
 
 
@@ -100,13 +102,17 @@ def compare(name: str, graph: Graph, folder: Path, turns: int) -> dict[str, obje
     }
 
 
-def share(name: str, graph: Graph, device: str, folder: Path, turns: int) -> dict[str, object]:
+def share(
+    name: str, graph: Graph, device: str, folder: Path, turns: int, precision: str
+) -> dict[str, object]:
     """Shared negatives beside own ones."""
     before = load()
+    torch.set_float32_matmul_precision(precision)
+    row = name if precision == PRECISIONS[0] else f"{name}-{precision}"
     own, shared = (ours(name, graph, device, chunk) for chunk in (1, CHUNK))
     speeds = [(own(), shared()) for _ in range(turns)]
     found: dict[str, object] = {
-        "name": f"{'gpu-' if device == 'cuda' else ''}shared-{name}",
+        "name": f"{'gpu-' if device == 'cuda' else ''}shared-{row}",
         **told("ratio", [b / a for a, b in speeds], 2),
         **told("own_per_s", [a for a, _ in speeds]),
         **told("shared_per_s", [b for _, b in speeds]),
@@ -134,9 +140,12 @@ def main() -> None:
     parser.add_argument("--model", action="append", choices=sorted(MODELS_MEASURED))
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--shared", action="store_true", help="measure shared negatives beside own ones")
+    parser.add_argument("--precision", default=PRECISIONS[0], choices=PRECISIONS, help="of shared products")
     parser.add_argument("--turns", type=int, default=TURNS)
     parser.add_argument("--alone", choices=("ours", "shared"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    if asked.precision != PRECISIONS[0] and not (asked.shared and asked.device == "cuda"):
+        parser.error("--precision: products of shared negatives on a CUDA device have one")
     if "FEDKGE_DATA" not in os.environ:
         sys.exit("set FEDKGE_DATA to the folder that holds fb15k-237-C3")
     logging.disable(logging.WARNING)
@@ -147,7 +156,8 @@ def main() -> None:
         if asked.alone:
             print(json.dumps(alone(name, graph, asked.alone)))
         elif asked.shared:
-            print(json.dumps(share(name, graph, asked.device, folder, asked.turns)), flush=True)
+            found = share(name, graph, asked.device, folder, asked.turns, asked.precision)
+            print(json.dumps(found), flush=True)
         elif asked.device == "cuda":
             measure = ours(name, graph, "cuda")
             speeds = told("ours_per_s", [measure() for _ in range(asked.turns)])

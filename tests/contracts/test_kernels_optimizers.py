@@ -339,7 +339,8 @@ def test_rows_are_made_ready_while_a_step_is_under_way(
             kernels.adam_touched_(late[0], part, *late[1:], replace(now, promised=(ids, ids[:1])), RATE)
             torch.testing.assert_close(late[0][ready], whole[0][ready], **same)
         steps += torch.tensor(active)
-    assert not room.sums.any() and not room.touched.any()
+    assert not room.sums.any()
+    assert not room.touched.any()
     kernels.catch_up_(*late, now, RATE)
     for mine, theirs in zip(late, whole, strict=True):
         torch.testing.assert_close(mine, theirs, **same)

@@ -1,4 +1,4 @@
-"""The end of a gradient pass on the GPU: what queries got is taken apart and added up where it was computed."""
+"""The end of a gradient pass on the GPU: what queries got is taken apart where it was computed."""
 
 from __future__ import annotations
 

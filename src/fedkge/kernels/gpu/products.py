@@ -1,4 +1,4 @@
-"""Gradients of products on the GPU, added to the rows of entities and relations in the launch that makes them."""
+"""Gradients of products on the GPU, added to rows of entities and relations by the launch that makes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that may be late with steps of Adam, on the GPU: they catch up, and take the step they were promised."""
+"""Rows that may be late with steps of Adam, on the GPU: they catch up, and take a step they were promised."""
 
 from __future__ import annotations
 
@@ -178,7 +178,9 @@ def catch_up(
 def adam_promised(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
     """Step the rows that were promised it, by what is added up for them; a row may be listed twice."""
     room = part.room
-    assert room is not None and pace.promised is not None and pace.stepped is not None
+    assert room is not None
+    assert pace.promised is not None
+    assert pace.stepped is not None
     heap(part, room.sums, room.touched)
     lists, (a, b, places) = _lists(pace.promised, pace.ends[:0])
     sites, width = len(pace.ends), table.shape[1]
