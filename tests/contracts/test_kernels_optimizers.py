@@ -314,7 +314,9 @@ def test_rows_are_made_ready_while_a_step_is_under_way(
     kernels: Backend, device: torch.device, dtype: torch.dtype, ends: list[int], width: int
 ) -> None:
     """Those that were promised a step take it, whether or not it gives them a gradient."""
-    same = CLOSE[dtype] if device.type == "cuda" else {"rtol": 0, "atol": 0}
+    same = {"rtol": 0, "atol": 0}
+    if device.type == "cuda":  # rounded otherwise in either kernel, in each of 15 steps
+        same = CLOSE[dtype] | {"atol": 10 * CLOSE[dtype]["atol"]}
     random = torch.Generator().manual_seed(2)
     first = torch.randn(3, ROWS, width, generator=random, dtype=torch.float64).to(dtype).abs()
     whole, late = ([one.to(device, copy=True) for one in first] for _ in range(2))

@@ -320,6 +320,41 @@ def test_adam_from_rows_that_are_added_up(width: int, front: int, tied: bool) ->
             torch.testing.assert_close(one, right, **TOLERANCE[torch.float32])
 
 
+@pytest.mark.parametrize("width", [256, 512])
+@pytest.mark.parametrize("late", [False, True])
+def test_every_warp_sees_which_rows_are_touched(width: int, late: bool) -> None:
+    """A row is spread over several warps, and its mark is cleared when all of them have read it."""
+    height, turns = (4000, 8) if CUDA else (40, 2)
+    table, m, v = normal(height, width), torch.zeros(height, width), torch.zeros(height, width)
+    found = [x.to(DEVICE, copy=True) for x in (table, m, v)]
+    expected = [x.clone() for x in found]
+    room = Room(torch.zeros_like(found[0]), torch.zeros(height, dtype=torch.uint8, device=DEVICE))
+    empty = table.new_empty(0, 0)
+    taken = torch.zeros(height, dtype=torch.int32, device=DEVICE)
+    for turn in range(turns):
+        ids = torch.randperm(height, generator=torch.Generator().manual_seed(turn))[: height - 30].to(DEVICE)
+        values = normal(len(ids), width, seed=turn)
+        nothing = table.new_empty(0, width), empty.long(), empty, empty
+        part = Contribution(Similarity.DOT, *nothing, ids, values, room=room)
+        gradient = torch.zeros_like(table).index_add_(0, ids, values)
+        pace = _pace(torch.tensor([height]))
+        if late:
+            before = [x.clone() for x in expected]
+            backend.adam_touched_(found[0], part, *found[1:], replace(pace, taken=taken), STEADY)
+        else:
+            backend.adam_whole_(found[0], part, *found[1:], pace, STEADY)
+        reference.adam_(expected[0], gradient, *expected[1:], pace, STEADY)
+        if late:  # the others stay
+            others = torch.ones(height, dtype=torch.bool, device=DEVICE)
+            others[ids] = False
+            for own, old in zip(expected, before, strict=True):
+                own[others] = old[others]
+        for actual, right in zip(found, expected, strict=True):
+            close(actual, right)
+        assert not room.sums.any()
+        assert not room.touched.any()
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("ends", "active"),

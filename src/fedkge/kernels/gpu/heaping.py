@@ -127,8 +127,6 @@ def _adam_heaped(
     if LATE or not ALONE:
         x, first, second = _state(table, m, v, at, now, KEEP, HOLD)
     tl.store(sums + at, tl.zeros_like(g), mask=heaped)
-    if CHUNK >= WIDTH:  # elsewhere other programs read it
-        tl.store(touched + row, tl.zeros_like(row).to(tl.uint8), mask=row < height)
     if TIED:
         k = tl.load(kept + at, mask=now, other=0.0)
         factors = ties + row[:, None] * 3
@@ -142,6 +140,9 @@ def _adam_heaped(
     tl.store(table + at, x, mask=now, eviction_policy=HOLD)
     tl.store(m + at, first, mask=now, eviction_policy=KEEP)
     tl.store(v + at, second, mask=now, eviction_policy=KEEP)
+    if CHUNK >= WIDTH:  # elsewhere other programs read it
+        tl.debug_barrier()  # every warp has read it: a row may be spread over several
+        tl.store(touched + row, tl.zeros_like(row).to(tl.uint8), mask=row < height)
 
 
 def adam_heaped(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
