@@ -102,10 +102,10 @@ class Stepper:
             with nullcontext() if axis is largest else aside.work():
                 self._step_table(axis, own, self._pace(axis, own, active, batch), factored)
         aside.join()
-        touched = {Axis.ENTITY: (batch.anchor, batch.candidates), Axis.RELATION: (batch.relation,)}
         for axis in self._constrained:
-            if own.by_axis[axis].rows_only:
-                self.tables.constrain_touched_(axis, touched[axis])
+            if own.by_axis[axis].rows_only:  # only here: to put candidates side by side is a launch
+                touched = (batch.anchor, batch.candidates) if axis is Axis.ENTITY else (batch.relation,)
+                self.tables.constrain_touched_(axis, touched)
             else:
                 self.tables.constrain_(axis, active[self.owner[axis], None])
 
