@@ -39,6 +39,7 @@ class Composed:
     relation: Tensor  # int64 [b], rows of the factors
     sign: float  #: 1 or -1
     scale: float = 1.0  #: of a rotation: phases by what relations' rows hold
+    turned: Tensor | None = None  # [k, w], the factors that phases stand for, where they are known
 
 
 @dataclass(frozen=True, slots=True)

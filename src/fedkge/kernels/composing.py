@@ -22,8 +22,13 @@ def turned(made: Composed) -> Composed:
     """The same by the factors that phases stand for, if it is a rotation by these."""
     if made.kind is not Composition.ROTATE:
         return made
-    phase = made.factors * made.scale
-    return replace(made, factors=torch.cat((phase.cos(), phase.sin()), -1))
+    return replace(made, factors=turn(made.factors, made.scale))
+
+
+def turn(phases: Tensor, scale: float, out: Tensor | None = None) -> Tensor:
+    """The factors e^(i scale phase) [k, 2 w] of phases [k, w]: [real half | imaginary half]."""
+    phase = phases * scale
+    return torch.cat((phase.cos(), phase.sin()), -1, out=out)
 
 
 def decompose(entities: Tensor, made: Composed, d_query: Tensor, width: int) -> tuple[Tensor, Tensor]:

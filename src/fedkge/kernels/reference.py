@@ -29,7 +29,7 @@ from fedkge.kernels.comparing import compare
 philox, uniform = sampling.philox, sampling.uniform
 keystream, add_noise_ = cipher.keystream, cipher.add_noise_
 order_keys, deal, negatives_ = sampling.order_keys, sampling.deal, sampling.negatives_
-compose, decompose = composing.compose, composing.decompose
+compose, decompose, turn = composing.compose, composing.decompose, composing.turn
 left_out, shared_scores, shared_gradients = sharing.left_out, sharing.scores, sharing.gradients
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import torch
@@ -47,6 +47,7 @@ class Tables:
     entities: Tensor  # [n_entities, width]
     relations: Tensor  # [n_relations, width]
     gradients: dict[Axis, Gradient] = field(default_factory=dict)  #: set by who trains the tables
+    turned: Tensor | None = None  # [n_relations, ..], what phases stand for, while who trains them says so
     second: Tables | None = None  #: another model of the same things, trained together with this one
 
     @classmethod
@@ -150,7 +151,7 @@ class Tables:
         if margin is None or self.model.projects or not trained:
             return contrast(self.scores(anchor, relation, index, side), temperature)
         if (rooms := self._rooms(index)) and isinstance(index, Shared):
-            made = self._made(self.relations, anchor, relation, side)
+            made = replace(self._made(self.relations, anchor, relation, side), turned=self.turned)
             trigger = torch.empty(0, requires_grad=True)
             similar = (made, index, self.model.similarity, margin, temperature)
             return cast(Tensor, ContrastComposed.apply(trigger, self.entities, *similar, rooms))  # type: ignore[no-untyped-call]
@@ -182,6 +183,11 @@ class Tables:
     def _made(self, factors: Tensor, anchor: Tensor, places: Tensor, side: Side) -> Composed:
         kind = cast(Composition, self.model.composition)
         return Composed(kind, anchor, factors, places, 1.0 if side is Side.TAIL else -1.0, self.model.scale)
+
+    def turn(self) -> None:
+        """Compute the factors that phases stand for, of rotations on a GPU: `turned` until rows change."""
+        if self.model.composition is Composition.ROTATE and self.relations.is_cuda:
+            self.turned = backend(self.device).turn(self.relations, self.model.scale, self.turned)
 
     def _rooms(self, index: Candidates) -> tuple[Room, Room] | None:
         """Where the gradients of both tables can be added up at once, if that is all that is asked for."""

@@ -24,7 +24,8 @@ from fedkge.training.trainer import Batch, BySite, Moments, Objective, Penalty, 
 #: part of the entities: where a step reads no more, rows take their steps when they are read
 FEW = {"cpu": 0.25, "cuda": 0.5}
 LANES = 2  # while it is measured
-TOGETHER = 8  #: steps that are captured as one: each draws the next one's batch beside its own work
+#: steps that are captured as one: for all but the first, the batch is drawn beside the step before
+TOGETHER = 32
 
 
 class Training:
@@ -201,6 +202,7 @@ class Training:
         drawn = self._drawn(*steps[0], self.clock)
         for stepper in self.steppers.values():
             stepper.ready(drawn[0])
+            stepper.turn()
         for following in (*steps[1:], None):
             now, soon = drawn, None
             if following is not None:
@@ -208,6 +210,8 @@ class Training:
                     drawn = self._drawn(*following, self.clock + self._tick)
                 soon = drawn[0]
             self._step(*now, factored, soon)
+        for stepper in self.steppers.values():
+            stepper.tables.turned = None  # others may change rows from now on
 
     def _drawn(self, size: Size, side: Side, clock: Tensor) -> tuple[Batch, Tensor]:
         """The batch of a step, and which sites take it (bool [s])."""

@@ -101,6 +101,8 @@ class Stepper:
         for axis in sorted(own.by_axis, key=lambda axis: axis is largest):
             with nullcontext() if axis is largest else aside.work():
                 self._step_table(axis, own, self._pace(axis, own, active, batch), factored)
+                if axis is Axis.RELATION and self.tables.turned is not None:
+                    self.tables.turn()
         aside.join()
         for axis in self._constrained:
             if own.by_axis[axis].rows_only:  # only here: to put candidates side by side is a launch
@@ -122,6 +124,11 @@ class Stepper:
             pull = dense(gradient)[held.rows]  # before the optimizer clears it
             own.by_axis[axis].step(gradient, pace)
             held.step(pull, pace.active)
+
+    def turn(self) -> None:
+        """From now on, steps of relations compute what phases stand for: the next batch finds it there."""
+        if Axis.RELATION in self.ends and Axis.RELATION not in self._constrained:
+            self.tables.turn()
 
     # Rows that are late
 

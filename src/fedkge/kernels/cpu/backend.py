@@ -43,7 +43,7 @@ from fedkge.kernels.cpu import (
     similarity,
 )
 
-clip_factors = reference.clip_factors
+clip_factors, turn = reference.clip_factors, reference.turn
 
 KINDS = {torch.float32: np.float32, torch.float64: np.float64}
 PIECES = 256  #: parts that an optimizer's rows are dealt out in

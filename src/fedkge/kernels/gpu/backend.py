@@ -156,8 +156,9 @@ def shared_gradients(
 def contrast_composed(
     kind: Similarity, entities: Tensor, made: Composed, shared: Shared, margin: float, temperature: float
 ) -> tuple[Tensor, Laid]:
-    found = sharing.contrasted(kind, made, _in(entities), _all_in(shared), (margin, temperature))
-    return found[0], found[1:]
+    made = composing.with_factors(made)
+    losses, *laid = sharing.contrasted(kind, made, _in(entities), _all_in(shared), (margin, temperature))
+    return losses, (*laid, made)
 
 
 def heap_composed_(
@@ -169,7 +170,7 @@ def heap_composed_(
     each: Tensor,
     rooms: tuple[Room, Room],
 ) -> None:
-    (slopes, layout), shared = laid, _all_in(shared)
+    (slopes, layout, made), shared = laid, _all_in(shared)
     table, pairs = _in(entities), (shared, layout, slopes, _in(each))
     if settling.FUSED and meeting.multiplied(kind, table):
         products.heap(table, made, *pairs, rooms)
@@ -182,6 +183,10 @@ def heap_composed_(
     else:
         found = pulling.gradients(kind, table, *pairs)
     settling.settle(rooms, table, made, shared, *found)
+
+
+def turn(phases: Tensor, scale: float, out: Tensor | None = None) -> Tensor:
+    return composing.turn(_in(phases), scale, out)
 
 
 def compose(entities: Tensor, made: Composed) -> Tensor:

@@ -18,8 +18,12 @@ from fedkge.kernels.gpu.pulling import terms
 from fedkge.kernels.gpu.similarity import MODULUS
 from fedkge.kernels.gpu.sloping import Slopes, both, to_true, true
 
-#: rows and coordinates in a tile, and warps
-TILES = {Similarity.L1: (16, 64, 4), Similarity.L2: (16, 64, 4), Similarity.MODULUS: (8, 64, 2)}
+#: rows and coordinates in a tile, warps, and registers of a thread at most, if there is a limit
+TILES: dict[Similarity, tuple[int, int, int, int | None]] = {
+    Similarity.L1: (16, 64, 4, None),
+    Similarity.L2: (16, 64, 4, None),
+    Similarity.MODULUS: (8, 64, 2, None),
+}
 
 
 def finishes(kind: Similarity, made: Composed) -> bool:
@@ -178,7 +182,7 @@ def heap(
     """Add up what negatives get; the gradients of the queries and of the true candidates [b, w]."""
     b, n, width = len(shared.true), shared.negatives.shape[1], table.shape[1]
     d_query, d_true = (table.new_empty(0 if fused else b, width) for _ in range(2))
-    height, columns, warps = TILES[kind]
+    height, columns, warps, registers = TILES[kind]
     columns = min(columns, layout.columns)
     span = width // 2 if kind is Similarity.MODULUS else width
     meta = {"KIND": int(kind), "WIDTH": width, "SPAN": span, "PADDED": layout.span}
@@ -196,6 +200,7 @@ def heap(
         *sizes,
         LONG=layout.rows.shape[1],
         num_warps=warps,
+        maxnreg=registers,
         **meta,
         **tile,
     )

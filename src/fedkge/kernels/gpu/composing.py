@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -13,8 +15,8 @@ TRANSLATE, SCALE, MULTIPLY, ROTATE = (tl.constexpr(int(kind)) for kind in Compos
 
 
 @triton.jit
-def composed(a, f, at, mask, sign: tl.float64, scale: tl.float64, KIND: tl.constexpr, WIDTH: tl.constexpr):
-    """Numbers `at` some places of queries, of anchors' rows and relations' own: a rotation's are phases."""
+def composed(a, f, at, mask, sign: tl.float64, KIND: tl.constexpr, WIDTH: tl.constexpr):
+    """Numbers `at` some places of queries, of anchors' rows and relations' factors."""
     dtype: tl.constexpr = a.dtype.element_ty
     s = tl.cast(sign, dtype)
     if KIND < MULTIPLY:
@@ -25,20 +27,24 @@ def composed(a, f, at, mask, sign: tl.float64, scale: tl.float64, KIND: tl.const
         upper = at >= half
         low = tl.where(upper, at - half, at)
         x, y = tl.load(a + low, mask=mask, other=0.0), tl.load(a + half + low, mask=mask, other=0.0)
-        c, t = turn(f, low, mask, scale, KIND, half)
+        c, t = turned(f, low, mask, half)
         t *= s
         return tl.where(upper, x * t + y * c, x * c - y * t)
 
 
 @triton.jit
-def turn(f, at, mask, scale: tl.float64, KIND: tl.constexpr, HALF: tl.constexpr):
-    """The complex factors in relations' rows, or those that phases stand for."""
-    c = tl.load(f + at, mask=mask, other=0.0)
-    if KIND == ROTATE:
-        phase = c * tl.cast(scale, c.dtype)
-        return tl.cos(phase), tl.sin(phase)
-    else:
-        return c, tl.load(f + HALF + at, mask=mask, other=0.0)
+def turned(f, at, mask, HALF: tl.constexpr):
+    """Complex factors in a row: real and imaginary part."""
+    return tl.load(f + at, mask=mask, other=0.0), tl.load(f + HALF + at, mask=mask, other=0.0)
+
+
+@triton.jit
+def _turn(out, phases, scale: tl.float64, count, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    k = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    phase = tl.load(phases + k, mask=k < count, other=0.0) * tl.cast(scale, phases.dtype.element_ty)
+    at = out + k // WIDTH * (2 * WIDTH) + k % WIDTH
+    tl.store(at, tl.cos(phase), mask=k < count)
+    tl.store(at + WIDTH, tl.sin(phase), mask=k < count)
 
 
 @triton.jit
@@ -145,9 +151,31 @@ def decompose(
     launch(_decompose, (len(d_query),), *out, entities, *_made(made), d_query, made.scale, **shape)
 
 
+def turn(phases: Tensor, scale: float, out: Tensor | None = None) -> Tensor:
+    """Cosines and sines once for each relation: queries and gradients would compute them again and again."""
+    height, width = phases.shape
+    out = phases.new_empty(height, 2 * width) if out is None else out
+    grid = (triton.cdiv(phases.numel(), 256),)
+    launch(_turn, grid, out, phases, scale, phases.numel(), WIDTH=width, BLOCK=256, num_warps=4)
+    return out
+
+
+def with_factors(made: Composed) -> Composed:
+    """The same, and of a rotation the factors too."""
+    if made.kind is not Composition.ROTATE or made.turned is not None:
+        return made
+    return replace(made, turned=turn(made.factors.contiguous(), made.scale))
+
+
 def sources_of(made: Composed) -> tuple[Tensor | float, ...]:
-    """What queries are made of, as a kernel takes it."""
-    return (*_made(made), made.scale)
+    """What queries `with_factors` are made of, as a kernel takes it."""
+    anchor, factors, *others = _made(made)
+    return anchor, factors if made.turned is None else made.turned, *others
+
+
+def stride_of(made: Composed) -> int:
+    """From the factors of a relation to the next one's."""
+    return (made.factors if made.turned is None else made.turned).shape[1]
 
 
 def _made(made: Composed) -> tuple[Tensor | float, ...]:

@@ -7,7 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fedkge.kernels.base import Composed, Room
-from fedkge.kernels.gpu.composing import MULTIPLY, ROTATE, apart, apart_complex, sources_of, turn
+from fedkge.kernels.gpu.composing import MULTIPLY, ROTATE, apart, apart_complex, sources_of, turned
 
 
 @triton.jit
@@ -24,7 +24,7 @@ def finish(
     relation_touched,
     entities,
     anchor,
-    factors,
+    factors,  # of a rotation those that its phases stand for [relations, WIDTH]
     relation,
     sign: tl.float64,
     scale: tl.float64,
@@ -36,7 +36,7 @@ def finish(
     dtype: tl.constexpr = entities.dtype.element_ty
     s, there = tl.cast(sign, dtype), mine & live
     row, other = tl.load(anchor + i, mask=mine, other=0), tl.load(relation + i, mask=mine, other=0)
-    a, f = entities + row * WIDTH, factors + other * FACTORS
+    a, f = entities + row * WIDTH, factors + other * (WIDTH if MADE == ROTATE else FACTORS)
     out, r = sums + row * WIDTH, relation_sums + other * FACTORS
     if MADE < MULTIPLY:
         to_a, to_f = apart(a, f, dx, d, there, s, MADE)
@@ -44,7 +44,7 @@ def finish(
         tl.atomic_add(r + d, to_f, mask=there, sem="relaxed")
     else:
         half: tl.constexpr = WIDTH // 2
-        c, t = turn(f, d, there, scale, MADE, half)
+        c, t = turned(f, d, there, half)
         to_x, to_y, real, imaginary = apart_complex(a, dx, dy, d, there, c, t, s, half)
         tl.atomic_add(out + d, to_x, mask=there, sem="relaxed")
         tl.atomic_add(out + half + d, to_y, mask=there, sem="relaxed")
@@ -62,4 +62,4 @@ def finish(
 def where(rooms: tuple[Room, Room], entities: Tensor, made: Composed) -> tuple[Tensor | float, ...]:
     """Where `finish` adds gradients, and what queries are made of, as it takes them."""
     out = tuple(tensor for room in rooms for tensor in (room.sums, room.touched))
-    return (*out, entities, *sources_of(made))
+    return (*out, entities, *sources_of(made), made.scale)

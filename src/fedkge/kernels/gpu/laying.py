@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fedkge.kernels.base import Composed, Shared, Similarity
-from fedkge.kernels.gpu.composing import composed, sources_of
+from fedkge.kernels.gpu.composing import composed, sources_of, stride_of
 from fedkge.kernels.gpu.launch import launch
 
 ROWS = 16  #: rows are padded to a multiple, which every tile divides
@@ -49,7 +49,6 @@ def _lay(
     factors,
     relation,
     sign: tl.float64,
-    scale: tl.float64,
     n,
     slots,
     there,
@@ -83,7 +82,7 @@ def _lay(
     else:
         a = table + tl.load(anchor + i, mask=mine, other=0)[:, None] * WIDTH
         f = factors + tl.load(relation + i, mask=mine, other=0)[:, None] * FACTORS
-        value += composed(a, f, at, asked, sign, scale, MADE, WIDTH)
+        value += composed(a, f, at, asked, sign, MADE, WIDTH)
     inside = (r < places)[:, None]
     wide = tl.num_programs(1) * BLOCK
     tl.store(rows + r[:, None].to(tl.int64) * wide + k[None, :], value, mask=inside)
@@ -93,7 +92,7 @@ def _lay(
 def lay(kind: Similarity, query: Tensor | Composed, table: Tensor, shared: Shared) -> Layout:
     """Copy the rows of a batch; the columns of a tile are those that need the least padding.
 
-    Queries may be made on the way, of rows of the table and of factors; of a rotation these are phases.
+    Queries may be made on the way, of rows of the table and of factors.
     """
     (c, n), width = shared.negatives.shape, table.shape[1]
     halves = 2 if kind is Similarity.MODULUS else 1
@@ -107,9 +106,9 @@ def lay(kind: Similarity, query: Tensor | Composed, table: Tensor, shared: Share
     ids = (shared.negatives, shared.starts)
     if isinstance(query, Composed):
         asked, made = table, sources_of(query)
-        meta |= {"MADE": int(query.kind), "FACTORS": query.factors.shape[1]}
+        meta |= {"MADE": int(query.kind), "FACTORS": stride_of(query)}
     else:
-        asked, made = query, (shared.starts, table, shared.starts, 1.0, 1.0)
+        asked, made = query, (shared.starts, table, shared.starts, 1.0)
         meta |= {"MADE": -1, "FACTORS": 0}
     launch(_lay, grid, laid, rows, asked, table, *ids, *made, n, slots, there, c * slots, places, **meta)
     return Layout(rows, laid, slots, there, span, columns, c * slots)

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fedkge.kernels.base import Composed, Composition, Room, Shared
-from fedkge.kernels.gpu.composing import MULTIPLY, ROTATE, apart, apart_complex, sources_of, turn
+from fedkge.kernels.gpu.composing import MULTIPLY, ROTATE, apart, apart_complex, sources_of, turned
 from fedkge.kernels.gpu.launch import launch
 
 FUSED = True  # while it is measured
@@ -44,7 +44,8 @@ def _settle(
         dtype: tl.constexpr = entities.dtype.element_ty
         s = tl.cast(sign, dtype)
         row, other = tl.load(anchor + k), tl.load(relation + k)
-        a, f, g = entities + row * WIDTH, factors + other * FACTORS, d_query + k * WIDTH
+        stride: tl.constexpr = WIDTH if KIND == ROTATE else FACTORS
+        a, f, g = entities + row * WIDTH, factors + other * stride, d_query + k * WIDTH
         out, r = sums + row * WIDTH, relation_sums + other * FACTORS
         d = tl.arange(0, BLOCK)
         if KIND < MULTIPLY:
@@ -55,7 +56,7 @@ def _settle(
         else:
             half: tl.constexpr = WIDTH // 2
             live = d < half
-            c, t = turn(f, d, live, scale, KIND, half)
+            c, t = turned(f, d, live, half)
             dx, dy = tl.load(g + d, mask=live, other=0.0), tl.load(g + half + d, mask=live, other=0.0)
             to_x, to_y, real, imaginary = apart_complex(a, dx, dy, d, live, c, t, s, half)
             tl.atomic_add(out + d, to_x, mask=live, sem="relaxed")
@@ -93,4 +94,4 @@ def settle(
     blocks = {"WIDE": triton.next_power_of_2(width), "BLOCK": triton.next_power_of_2(width // halves)}
     out = tuple(tensor for room in rooms for tensor in (room.sums, room.touched))
     ids = (entities, shared.true, shared.negatives, d_query, values)
-    launch(_settle, (rows,), *out, *ids, *sources_of(made), b, **shape, **blocks, num_warps=2)
+    launch(_settle, (rows,), *out, *ids, *sources_of(made), made.scale, b, **shape, **blocks, num_warps=2)

@@ -15,7 +15,8 @@ from fedkge.kernels.gpu.meeting import compared, met
 from fedkge.kernels.gpu.similarity import DOT, L2
 from fedkge.kernels.gpu.sloping import Slopes, slope_of
 
-QUERIES, SPLIT = 4, 4  #: whose contrasts a program computes, and what their coordinates are dealt out to
+#: queries that a program contrasts, and the parts that their coordinates are dealt out in
+TILES = dict.fromkeys(Similarity, (4, 4))
 MOST = 256  #: negatives that a program compares queries with itself; more are compared before
 APART = (Similarity.DOT,)  #: and these always are
 SCORES, CONTRAST, LAID = (tl.constexpr(what) for what in range(3))  #: what is asked for
@@ -155,13 +156,14 @@ def _contrasted(
     span = width // 2 if kind is Similarity.MODULUS else width
     block = triton.next_power_of_2(layout.there)
     longest = max(block, triton.next_power_of_2(span))
-    queries = max(1, min(QUERIES, 4096 // longest))
+    most, split = TILES[kind]
+    queries = max(1, min(most, 4096 // longest))
     if apart := block > MOST or kind in APART:
         parts, warps = compared(kind, layout, precision), min(max(2, queries * longest // 256), 16)
     else:
-        parts, warps = layout.laid, SPLIT * max(1, block // 128)
+        parts, warps = layout.laid, split * max(1, block // 128)
     shape = {"KIND": int(kind), "WIDTH": width, "SPAN": span, "CHUNK": triton.next_power_of_2(span)}
-    padded = {"PADDED": layout.span, "LONG": layout.rows.shape[1], "QUERIES": queries, "SPLIT": SPLIT}
+    padded = {"PADDED": layout.span, "LONG": layout.rows.shape[1], "QUERIES": queries, "SPLIT": split}
     meta = {"OUT": what.value, "PARTS": len(parts) if apart else 0, "BLOCK": block, **shape, **padded}
     rows = (parts, layout.rows, table, shared.true, shared.left_out, shared.starts)
     sizes = (len(layout.rows), layout.front, layout.slots, layout.there, n, *(contrast or (0.0, 0.0)))
