@@ -218,6 +218,17 @@ def test_some_of_the_queries() -> None:
         assert torch.equal(part.left_out, shared.left_out[own])
 
 
+def test_factors_that_phases_stand_for(kernels: Backend, device: torch.device, dtype: torch.dtype) -> None:
+    phases = torch.linspace(-4, 4, 5 * 71).view(5, 71).to(dtype)
+    expected = torch.polar(torch.ones_like(phases), 1.5 * phases)
+    expected = torch.cat((expected.real, expected.imag), 1)
+    found = kernels.turn(phases.to(device), 1.5)
+    torch.testing.assert_close(found.cpu(), expected, **CLOSE[dtype])
+    again = torch.full_like(found, torch.nan)
+    assert kernels.turn(phases.to(device), 1.5, again) is again
+    assert torch.equal(again, found)
+
+
 @pytest.mark.parametrize("name", [name for name in MODELS if MODELS[name]().composition is not None])
 @pytest.mark.parametrize("side", list(Side))
 def test_queries_are_composed_as_the_model_says(

@@ -16,13 +16,12 @@ from fedkge.kernels.base import (
     Similarity,
     Tie,
 )
-from fedkge.kernels.beside import Beside, beside
+from fedkge.kernels.beside import beside
 from fedkge.kernels.dispatch import Backend, backend, contrast, distil, similarity
 
 __all__ = [
     "Adam",
     "Backend",
-    "Beside",
     "Candidates",
     "Composed",
     "Composition",

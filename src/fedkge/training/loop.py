@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedkge.graphs.graph import Axis
-from fedkge.kernels import Beside, Candidates, Deck, Draw, Tie, backend, beside
+from fedkge.kernels import Candidates, Deck, Draw, Tie, backend, beside
 from fedkge.models import Side, Tables
 from fedkge.training.capture import Size, Steps
 from fedkge.training.corpus import Corpus
@@ -23,7 +23,6 @@ from fedkge.training.trainer import Batch, BySite, Moments, Objective, Penalty, 
 
 #: part of the entities: where a step reads no more, rows take their steps when they are read
 FEW = {"cpu": 0.25, "cuda": 0.5}
-LANES = 2  # while it is measured
 #: steps that are captured as one: for all but the first, the batch is drawn beside the step before
 TOGETHER = 32
 
@@ -198,7 +197,7 @@ class Training:
 
     def _run(self, *steps: tuple[Size, Side], factored: bool) -> None:
         """One step after another; the next one's triples and negatives are drawn beside."""
-        ahead = self._beside_ahead()
+        aside = beside(self.tables.device)
         drawn = self._drawn(*steps[0], self.clock)
         for stepper in self.steppers.values():
             stepper.ready(drawn[0])
@@ -206,7 +205,7 @@ class Training:
         for following in (*steps[1:], None):
             now, soon = drawn, None
             if following is not None:
-                with ahead.work():
+                with aside.work():
                     drawn = self._drawn(*following, self.clock + self._tick)
                 soon = drawn[0]
             self._step(*now, factored, soon)
@@ -223,18 +222,16 @@ class Training:
 
         No host synchronisation.
         """
-        aside, ahead = beside(self.tables.device), self._beside_ahead()
+        aside = beside(self.tables.device)
         with aside.work():
             for stepper in self.steppers.values():
                 stepper.begin(active)
-        if soon is not None:
-            with ahead.work(after=aside):
+            if soon is not None:
                 self._ready(soon, True)
         with torch.enable_grad():
             losses = self.objective(self.tables, batch)
             with aside.work():  # before the step: beside its many programs small work would wait
                 self.losses.index_add_(0, batch.site, (losses.detach() * batch.weight).double())
-            with ahead.work():  # the next batch is drawn by the same clock
                 self.clock[0] += 1
             losses.backward(batch.weight)  # of their weighted sum
         aside.join()
@@ -242,7 +239,6 @@ class Training:
         for stepper in self.steppers.values():
             stepper.step(batch, active, factored)
         aside.join()
-        ahead.join()
         if soon is not None:
             self._ready(soon, False)
 
@@ -251,10 +247,6 @@ class Training:
         for stepper in self.steppers.values():
             if stepper.ahead is ahead:
                 stepper.ready(batch)
-
-    def _beside_ahead(self) -> Beside:
-        """Where the next batch is drawn and its rows are made ready: the step does not wait for that."""
-        return beside(self.tables.device, "ahead" if LANES > 1 else "")
 
     def _batch(self, size: Size, side: Side, clock: Tensor) -> Batch:
         corpus, trainer, answers = self.corpus, self.trainer, self.corpus.answers[side]

@@ -16,8 +16,6 @@ from fedkge.training.factored import Changes, Factored
 from fedkge.training.optimizers import OPTIMIZERS, Adam, Optimizer, dense
 from fedkge.training.trainer import Batch, Trainer
 
-AHEAD = True  # while it is measured
-
 
 class Optimizers:
     """One optimizer for each table of a model, and how many steps each site has taken with them."""
@@ -163,7 +161,7 @@ class Stepper:
 
         A GPU does that beside other work, where sums may come in any order.
         """
-        if not AHEAD or torch.are_deterministic_algorithms_enabled():
+        if torch.are_deterministic_algorithms_enabled():
             return False
         return any(optimizer.table.is_cuda for optimizer, _ in self._waiting())
 

@@ -172,11 +172,11 @@ def heap_composed_(
 ) -> None:
     (slopes, layout, made), shared = laid, _all_in(shared)
     table, pairs = _in(entities), (shared, layout, slopes, _in(each))
-    if settling.FUSED and meeting.multiplied(kind, table):
+    if meeting.multiplied(kind, table):
         products.heap(table, made, *pairs, rooms)
         return
     if kind in between.TILES:
-        fused = settling.FUSED and between.finishes(kind, made)
+        fused = between.finishes(kind, made)
         found = between.heap(kind, table, made, *pairs, rooms, fused)
         if fused:
             return
@@ -228,8 +228,7 @@ def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, pace: Pace, ada
 
 def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
     if pace.taken is not None and heaping.fits(part):
-        listed = waiting.LISTED and pace.promised is not None
-        step = waiting.adam_promised if listed else heaping.adam_heaped
+        step = heaping.adam_heaped if pace.promised is None else waiting.adam_promised
         step(_own(table), part, _own(m), _own(v), pace, adam)
         return
     part = part if pace.promised is None else part.reaching(pace.promised)

@@ -87,10 +87,9 @@ def _adam_heaped(
     ties,  # [height, 3] if TIED
     steps,
     height,
-    taken,  # [height] if COUNTED
+    taken,  # [height] if LATE
     TIED: tl.constexpr,
     LATE: tl.constexpr,  # only rows that are touched take the step
-    COUNTED: tl.constexpr,  # and it is not counted yet
     ALONE: tl.constexpr,  # one site: rows are loaded before it is known whether it steps
     KEEP: tl.constexpr,
     HOLD: tl.constexpr,
@@ -121,9 +120,8 @@ def _adam_heaped(
         now = inside & steps_now(site, active, sites)[:, None]
     if LATE:
         now &= heaped
-        if COUNTED:
-            count = tl.load(steps + site, mask=site < sites, other=0)
-            tl.store(taken + row, count.to(tl.int32), mask=tl.max(now.to(tl.int32), 1) != 0)
+        count = tl.load(steps + site, mask=site < sites, other=0)
+        tl.store(taken + row, count.to(tl.int32), mask=tl.max(now.to(tl.int32), 1) != 0)
     if LATE or not ALONE:
         x, first, second = _state(table, m, v, at, now, KEEP, HOLD)
     tl.store(sums + at, tl.zeros_like(g), mask=heaped)
@@ -159,8 +157,7 @@ def adam_heaped(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: P
     late = pace.taken is not None  # what was read for this step is still in the cache
     owners = (*sites_of(pace), corrections(pace, adam, table.dtype), sites, *tie, pace.steps, height)
     taken = table if pace.taken is None else pace.taken
-    counted = late and pace.promised is None
-    flags = {"TIED": part.tie is not None, "LATE": late, "COUNTED": counted, "ALONE": sites == 1}
+    flags = {"TIED": part.tie is not None, "LATE": late, "ALONE": sites == 1}
     hints = {"KEEP": "" if late else KEEP, "HOLD": "" if late else HOLD}
     meta = {"SEARCH": sites.bit_length(), **flags, **hints, **constants_of(adam)}
     tile = {"WIDTH": width, "ROWS": ROWS, "CHUNK": chunk, "num_warps": WARPS}

@@ -17,7 +17,7 @@ from fedkge.kernels.gpu.similarity import DOT
 from fedkge.kernels.gpu.sloping import Slopes, to_true
 
 TILE = (64, 64, 4)  #: rows and coordinates in a tile, and warps
-STEP = 32  #: rows that a product takes at a time
+STEP = 16  #: rows that a product takes at a time
 
 
 @triton.jit

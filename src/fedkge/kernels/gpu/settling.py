@@ -13,8 +13,6 @@ from fedkge.kernels.base import Composed, Composition, Room, Shared
 from fedkge.kernels.gpu.composing import MULTIPLY, ROTATE, apart, apart_complex, sources_of, turned
 from fedkge.kernels.gpu.launch import launch
 
-FUSED = True  # while it is measured
-
 
 @triton.jit
 def _settle(

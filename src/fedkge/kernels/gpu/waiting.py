@@ -21,11 +21,6 @@ from fedkge.kernels.gpu.optimizers import (
     steps_now,
 )
 
-PROGRAMS = 1 << 20  #: at most, of rows that are listed: each takes several, so that others have room beside
-LISTED = True  # while it is measured
-LANES = 4  #: numbers of a row that a thread steps
-READ = KEPT = ""  #: how long rows and their moments stay in the cache
-
 
 @triton.jit
 def _listed(k, first_ids, second_ids, third_ids, a, b):
@@ -50,7 +45,6 @@ def _catch_up(
     a,  # ids of the first kind
     b,  # of the first and the second
     sites,
-    places,  # ids, or rows
     promised,  # steps that rows count as taken beside
     LISTED: tl.constexpr,  # else every row is asked for
     ALONE: tl.constexpr,  # one site
@@ -62,31 +56,28 @@ def _catch_up(
     WIDTH: tl.constexpr,
     CHUNK: tl.constexpr,
 ):
-    for k in range(tl.program_id(0), places, tl.num_programs(0)):
-        row = tl.cast(k, tl.int64)
-        if LISTED:
-            row = _listed(row, first_ids, second_ids, third_ids, a, b)
-        site = row * 0 if ALONE else site_of(row, ends, sites, SEARCH)
-        due = tl.load(steps + tl.minimum(site, sites - 1)).to(tl.int32)
-        was = tl.atomic_max(taken + row, due + promised, sem="relaxed")  # whoever comes first does it
-        if was < due:
-            for start in range(0, WIDTH, CHUNK):
-                d = start + tl.arange(0, CHUNK)
-                live = d < WIDTH
-                at = row * WIDTH + d
-                x = tl.load(table + at, mask=live, other=0.0)
-                first = tl.load(m + at, mask=live, other=0.0)
-                second = tl.load(v + at, mask=live, other=0.0)
-                nothing = tl.zeros_like(x)
-                for step in range(was + 1, due + 1):
-                    place = tl.minimum(step, STEPS - 1)
-                    rate, inverse = tl.load(corrections + place), tl.load(corrections + STEPS + place)
-                    x, first, second = adam_step(
-                        x, nothing, first, second, rate, inverse, BETA1, BETA2, EPSILON
-                    )
-                tl.store(table + at, x, mask=live)
-                tl.store(m + at, first, mask=live)
-                tl.store(v + at, second, mask=live)
+    row = tl.program_id(0).to(tl.int64)
+    if LISTED:
+        row = _listed(row, first_ids, second_ids, third_ids, a, b)
+    site = row * 0 if ALONE else site_of(row, ends, sites, SEARCH)
+    due = tl.load(steps + tl.minimum(site, sites - 1)).to(tl.int32)
+    was = tl.atomic_max(taken + row, due + promised, sem="relaxed")  # whoever comes first does it
+    if was < due:
+        for start in range(0, WIDTH, CHUNK):
+            d = start + tl.arange(0, CHUNK)
+            live = d < WIDTH
+            at = row * WIDTH + d
+            x = tl.load(table + at, mask=live, other=0.0)
+            first = tl.load(m + at, mask=live, other=0.0)
+            second = tl.load(v + at, mask=live, other=0.0)
+            nothing = tl.zeros_like(x)
+            for step in range(was + 1, due + 1):
+                place = tl.minimum(step, STEPS - 1)
+                rate, inverse = tl.load(corrections + place), tl.load(corrections + STEPS + place)
+                x, first, second = adam_step(x, nothing, first, second, rate, inverse, BETA1, BETA2, EPSILON)
+            tl.store(table + at, x, mask=live)
+            tl.store(m + at, first, mask=live)
+            tl.store(v + at, second, mask=live)
 
 
 @triton.jit
@@ -107,8 +98,6 @@ def _adam_promised(
     a,
     b,
     sites,
-    READ: tl.constexpr,
-    KEPT: tl.constexpr,
     ALONE: tl.constexpr,
     BETA1: tl.constexpr,
     BETA2: tl.constexpr,
@@ -121,9 +110,9 @@ def _adam_promised(
     d = tl.arange(0, CHUNK)
     at, live = row * WIDTH + d, d < WIDTH
     g = tl.load(sums + at, mask=live, other=0.0)  # all of it is on its way before it is known who steps
-    x = tl.load(table + at, mask=live, other=0.0, eviction_policy=READ)
-    first = tl.load(m + at, mask=live, other=0.0, eviction_policy=KEPT)
-    second = tl.load(v + at, mask=live, other=0.0, eviction_policy=KEPT)
+    x = tl.load(table + at, mask=live, other=0.0)
+    first = tl.load(m + at, mask=live, other=0.0)
+    second = tl.load(v + at, mask=live, other=0.0)
     site = row * 0 if ALONE else site_of(row, ends, sites, SEARCH)
     own = tl.minimum(site, sites - 1)
     now = tl.load(steps + own).to(tl.int32)
@@ -132,9 +121,9 @@ def _adam_promised(
     was = tl.atomic_max(stepped + row, now, sem="relaxed")  # whoever comes first does it
     if takes & (was < now):
         x, first, second = adam_step(x, g, first, second, rate, inverse, BETA1, BETA2, EPSILON)
-        tl.store(table + at, x, mask=live, eviction_policy=READ)
-        tl.store(m + at, first, mask=live, eviction_policy=KEPT)
-        tl.store(v + at, second, mask=live, eviction_policy=KEPT)
+        tl.store(table + at, x, mask=live)
+        tl.store(m + at, first, mask=live)
+        tl.store(v + at, second, mask=live)
         tl.store(sums + at, tl.zeros_like(g), mask=live)
         tl.store(touched + row, 0)
 
@@ -163,12 +152,10 @@ def catch_up(
     if every is None:
         every = all_corrections(adam, table.dtype, table.device)
     lists, (a, b, places) = _lists(ids or (), pace.ends[:0])
-    programs = min(places, PROGRAMS)
-    if ids is None:
-        programs = places = len(table)
+    programs = len(table) if ids is None else places
     sites, width = len(pace.ends), table.shape[1]
     where = (*lists, pace.ends.contiguous(), pace.steps.contiguous(), every)
-    sizes = (a, b, sites, places, int(promised))
+    sizes = (a, b, sites, int(promised))
     flags = {"LISTED": ids is not None, "ALONE": sites == 1, "SEARCH": sites.bit_length()}
     meta = {**flags, **constants_of(adam), "STEPS": every.shape[1]}
     tile = {"WIDTH": width, "CHUNK": min(triton.next_power_of_2(width), LONGEST), "num_warps": 4}
@@ -186,7 +173,7 @@ def adam_promised(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace:
     sites, width = len(pace.ends), table.shape[1]
     owners = (*sites_of(pace), pace.steps.contiguous(), corrections(pace, adam, table.dtype), a, b, sites)
     chunk = triton.next_power_of_2(width)
-    flags = {"READ": READ, "KEPT": KEPT, "ALONE": sites == 1, "SEARCH": sites.bit_length()}
-    tile = {"WIDTH": width, "CHUNK": chunk, "num_warps": min(max(chunk // (32 * LANES), 1), 8)}
+    flags = {"ALONE": sites == 1, "SEARCH": sites.bit_length()}
+    tile = {"WIDTH": width, "CHUNK": chunk, "num_warps": min(max(chunk // 128, 1), 8)}
     state = (table, m, v, room.sums, room.touched, pace.stepped)
     launch(_adam_promised, (places,), *state, *lists, *owners, **flags, **constants_of(adam), **tile)
