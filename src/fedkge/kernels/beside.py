@@ -23,12 +23,17 @@ class Beside:
         self._busy = False
 
     @contextmanager
-    def work(self) -> Iterator[None]:
-        """What is launched here starts after all that was launched before, and is waited for by `join`."""
+    def work(self, after: Beside | None = None) -> Iterator[None]:
+        """What is launched here starts after all that was launched before, and is waited for by `join`.
+
+        Of what is launched in another stream beside, only that which it comes `after` is waited for.
+        """
         if self._stream is None:
             yield
             return
         self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
+        if after is not None and after._stream is not None:
+            self._stream.wait_stream(after._stream)
         with torch.cuda.stream(self._stream):
             yield
         self._busy = True
@@ -41,5 +46,6 @@ class Beside:
 
 
 @cache
-def beside(device: torch.device) -> Beside:
+def beside(device: torch.device, what: str = "") -> Beside:
+    """The stream of a device for a kind of work; kinds do not wait for each other."""
     return Beside(device)

@@ -24,7 +24,8 @@ from fedkge.training.trainer import Batch, BySite, Moments, Objective, Penalty, 
 #: part of the entities: where a step reads no more, rows take their steps when they are read
 FEW = {"cpu": 0.25, "cuda": 0.5}
 #: steps that are captured as one: for all but the first, the batch is drawn beside the step before
-TOGETHER = 32
+TOGETHER = 16
+AHEAD = "ahead"  #: the stream in which the next batch is drawn and its rows are made ready
 
 
 class Training:
@@ -197,7 +198,7 @@ class Training:
 
     def _run(self, *steps: tuple[Size, Side], factored: bool) -> None:
         """One step after another; the next one's triples and negatives are drawn beside."""
-        aside = beside(self.tables.device)
+        ahead = beside(self.tables.device, AHEAD)
         drawn = self._drawn(*steps[0], self.clock)
         for stepper in self.steppers.values():
             stepper.ready(drawn[0])
@@ -205,7 +206,7 @@ class Training:
         for following in (*steps[1:], None):
             now, soon = drawn, None
             if following is not None:
-                with aside.work():
+                with ahead.work():
                     drawn = self._drawn(*following, self.clock + self._tick)
                 soon = drawn[0]
             self._step(*now, factored, soon)
@@ -222,16 +223,18 @@ class Training:
 
         No host synchronisation.
         """
-        aside = beside(self.tables.device)
+        aside, ahead = beside(self.tables.device), beside(self.tables.device, AHEAD)
         with aside.work():
             for stepper in self.steppers.values():
                 stepper.begin(active)
-            if soon is not None:
+        if soon is not None:
+            with ahead.work(after=aside):  # the steps are counted
                 self._ready(soon, True)
         with torch.enable_grad():
             losses = self.objective(self.tables, batch)
             with aside.work():  # before the step: beside its many programs small work would wait
                 self.losses.index_add_(0, batch.site, (losses.detach() * batch.weight).double())
+            with ahead.work():  # the next batch is drawn by the same clock
                 self.clock[0] += 1
             losses.backward(batch.weight)  # of their weighted sum
         aside.join()
@@ -239,6 +242,7 @@ class Training:
         for stepper in self.steppers.values():
             stepper.step(batch, active, factored)
         aside.join()
+        ahead.join()
         if soon is not None:
             self._ready(soon, False)
 
