@@ -5,6 +5,7 @@ from __future__ import annotations
 import numba
 
 from fedkge.kernels.cpu.compile import elementwise, inline
+from fedkge.kernels.cpu.prefetch import AHEAD, ask
 
 TRANSLATE, SCALE, MULTIPLY, ROTATE = 0, 1, 2, 3
 
@@ -20,8 +21,9 @@ def _product(row, f, sign, out):
 
 @elementwise()
 def compose(kind, entities, anchor, factors, relation, sign, query):
-    w = entities.shape[1]
+    w, last = entities.shape[1], anchor.shape[0] - 1
     for i in numba.prange(anchor.shape[0]):
+        ask(entities, anchor[min(i + AHEAD, last)])
         a, f, q = entities[anchor[i]], factors[relation[i]], query[i]
         if kind == TRANSLATE:
             for d in range(w):
@@ -35,9 +37,10 @@ def compose(kind, entities, anchor, factors, relation, sign, query):
 
 @elementwise()
 def decompose(kind, entities, anchor, factors, relation, sign, scale, d_query, d_anchor, d_relation):
-    w = entities.shape[1]
+    w, last = entities.shape[1], anchor.shape[0] - 1
     half = w // 2
     for i in numba.prange(anchor.shape[0]):
+        ask(entities, anchor[min(i + AHEAD, last)])
         a, f, g, r = entities[anchor[i]], factors[relation[i]], d_query[i], d_relation[i]
         used = w
         if kind == TRANSLATE:

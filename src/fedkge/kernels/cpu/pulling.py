@@ -10,6 +10,7 @@ import numpy as np
 
 from fedkge.kernels.cpu.compile import elementwise, inline, unfused
 from fedkge.kernels.cpu.laying import address, aligned_zeros
+from fedkge.kernels.cpu.prefetch import AHEAD, ask
 from fedkge.kernels.cpu.similarity import DOT, L1, L2, MODULUS, TINY
 from fedkge.kernels.cpu.tiles import GROUP, backward_dot, backward_l1, backward_l2, backward_modulus
 from fedkge.kernels.cpu.vectors import BYTES
@@ -157,6 +158,7 @@ def gradients(
             if i < starts[k + 1]:
                 for part in range(0 if there else parts):
                     d_query[i, part * span : (part + 1) * span] = moved[p, part * (wide // 2) :][:span]
+                ask(table, true[min(i + AHEAD, b - 1)])
                 row = table[true[i]]
                 g = d_scores[i, 0] * each[i]
                 _true_gradient(kind, query[i], row, scores[i, 0], g, d_query[i], values[i])
