@@ -23,7 +23,8 @@ from fedkge.training.trainer import Batch, BySite, Moments, Objective, Penalty, 
 
 #: part of the entities: where a step reads no more, rows take their steps when they are read
 FEW = {"cpu": 0.25, "cuda": 0.5}
-#: steps that are captured as one: for all but the first, the batch is drawn beside the step before
+#: steps that are captured as one, or on a CPU drawn at once; of captured ones, all but the first draw their
+#: batch beside the step before
 TOGETHER = 16
 AHEAD = "ahead"  #: the stream in which the next batch is drawn and its rows are made ready
 
@@ -168,7 +169,8 @@ class Training:
     def _epoch(self, epoch: int, factored: bool = False) -> None:
         self._shuffle(epoch)
         steps = self._steps_of(epoch)
-        while together := tuple(islice(steps, TOGETHER if self._captured else 1)):
+        at_once = TOGETHER if self._captured or self._draws_ahead() else 1
+        while together := tuple(islice(steps, at_once)):
             self._take(together, factored)
 
     def _shuffle(self, epoch: int) -> None:
@@ -188,11 +190,24 @@ class Training:
             for side in self.trainer.sides_of(number, epoch):
                 yield size, side
 
+    def _draws_ahead(self) -> bool:
+        """Whether several steps are drawn before the first is taken.
+
+        On a CPU the kernels of a step leave nothing else in the caches: small work is faster done in a row.
+        Candidates of one's own would take too much room.
+        """
+        return self.tables.device.type == "cpu" and self.trainer.chunk > 1
+
     def _take(self, steps: Sequence[tuple[Size, Side]], factored: bool) -> None:
         """Some steps, captured where steps are."""
         take = partial(self._run, factored=factored)
         if self._captured:
             self._captured[factored](take, *steps)
+        elif self._draws_ahead():
+            drawn = [self._drawn(*step, self.clock + i * self._tick) for i, step in enumerate(steps)]
+            for batch, active in drawn:
+                self._ready(batch, False)
+                self._step(batch, active, factored)
         else:
             take(*steps)
 
@@ -235,7 +250,7 @@ class Training:
             with aside.work():  # before the step: beside its many programs small work would wait
                 self.losses.index_add_(0, batch.site, (losses.detach() * batch.weight).double())
             with ahead.work():  # the next batch is drawn by the same clock
-                self.clock[0] += 1
+                self.clock += self._tick
             losses.backward(batch.weight)  # of their weighted sum
         aside.join()
         self._penalise(active)
