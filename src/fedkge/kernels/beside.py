@@ -6,10 +6,12 @@ What is read beside must be kept until `join`, so that its memory is not used fo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 
 import torch
+
+NOTHING = nullcontext()  #: can be entered again and again
 
 
 class Beside:
@@ -22,19 +24,19 @@ class Beside:
         self._stream = torch.cuda.Stream(device, priority=-1) if device.type == "cuda" else None
         self._busy = False
 
-    @contextmanager
-    def work(self, after: Beside | None = None) -> Iterator[None]:
+    def work(self, after: Beside | None = None) -> AbstractContextManager[None]:
         """What is launched here starts after all that was launched before, and is waited for by `join`.
 
         Of what is launched in another stream beside, only that which it comes `after` is waited for.
         """
-        if self._stream is None:
-            yield
-            return
-        self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
+        return NOTHING if self._stream is None else self._launched(self._stream, after)
+
+    @contextmanager
+    def _launched(self, stream: torch.cuda.Stream, after: Beside | None) -> Iterator[None]:
+        stream.wait_stream(torch.cuda.current_stream(stream.device))
         if after is not None and after._stream is not None:
-            self._stream.wait_stream(after._stream)
-        with torch.cuda.stream(self._stream):
+            stream.wait_stream(after._stream)
+        with torch.cuda.stream(stream):
             yield
         self._busy = True
 

@@ -32,6 +32,7 @@ MODULES = {
     "cpu": "fedkge.kernels.cpu.backend",
     "cuda": "fedkge.kernels.gpu.backend",
 }
+ASKED = "FEDKGE_KERNELS"  #: the variable that chooses
 NEEDS = {"cpu": "numba", "cuda": "triton"}
 
 
@@ -153,7 +154,9 @@ class Backend(Protocol):
 
 def backend(device: torch.device) -> Backend:
     """The kernels for `device`; FEDKGE_KERNELS=reference asks for plain torch everywhere."""
-    asked = os.environ.get("FEDKGE_KERNELS", "auto")
+    if ASKED not in os.environ:  # `get` would raise inside: every step comes here some ten times
+        return _load(device.type)
+    asked = os.environ[ASKED]
     if asked not in ("auto", "reference"):
         raise ConfigError(f"FEDKGE_KERNELS: expected auto or reference, got {asked!r}")
     return _load("reference" if asked == "reference" else device.type)

@@ -20,6 +20,8 @@ class Gradient:
         self.table, self.whole = table, whole
         self.dense = None if factors else torch.zeros_like(table)
         self._parts: list[Contribution] = []
+        none, index = table.new_empty(0, 0), torch.empty(0, 0, dtype=torch.int64, device=table.device)
+        self._no_pairs = table.new_empty(0, table.shape[1]), index, none, none  # of rows alone
         self._tie: Tie | None = None
         self._room: Room | None = None  # where factors may be added up: made when it is of use
         self._heaped = False  # whether something was added there since the last step
@@ -55,7 +57,11 @@ class Gradient:
         return d_query
 
     def add_rows(self, ids: Tensor, values: Tensor) -> None:
-        self.add(_rows(ids, values))
+        self.add(self._rows(ids, values))
+
+    def _rows(self, ids: Tensor, values: Tensor) -> Contribution:
+        """What rows add, and no pairs."""
+        return Contribution(Similarity.DOT, *self._no_pairs, ids, values)
 
     def room(self) -> Room | None:
         """Where rows may be added up at once, unless sums are to repeat bit by bit."""
@@ -72,8 +78,7 @@ class Gradient:
 
     def take(self) -> Contribution:
         """Everything added since the last call, as one contribution."""
-        none = torch.empty(0, dtype=torch.int64, device=self.table.device)
-        parts, self._parts = self._parts or [_rows(none, self.table[:0])], []
+        parts, self._parts = self._parts or [self._rows(self._no_pairs[1].flatten(), self.table[:0])], []
         compared = [part for part in parts if part.index.numel()] or parts[:1]
         first = compared[0]
         if any(p.kind is not first.kind or p.index.shape[1] != first.index.shape[1] for p in compared):
@@ -114,12 +119,6 @@ def pairs(kind: Similarity, query: Tensor, index: Tensor, scores: Tensor, d_scor
     """What similarities add, and no rows."""
     none = index.new_empty(0), query.new_empty(0, query.shape[1])
     return Contribution(kind, query, index, scores, d_scores, *none)
-
-
-def _rows(ids: Tensor, values: Tensor) -> Contribution:
-    none = values.new_empty(0, 0)
-    query, index = values.new_empty(0, values.shape[1]), ids.new_empty(0, 0)
-    return Contribution(Similarity.DOT, query, index, none, none, ids, values)
 
 
 class Take(torch.autograd.Function):

@@ -89,9 +89,10 @@ def backward_query(
 
 def _groups(table: Tensor, part: Contribution) -> tuple[NDArray[np.int64], ...]:
     """Distinct rows, where their positions start, and the positions, as `grouping.group` gives them."""
-    if max(table.shape[0], part.index.numel() + part.ids.numel()) >= 1 << 31:
-        raise ValueError(f"{len(table)} rows, {part.index.numel()} candidates: expected fewer than 2^31")
-    groups: tuple[NDArray[np.int64], ...] = grouping.group(_rows(part.index), _rows(part.ids), len(table))
+    index, ids, rows = _rows(part.index), _rows(part.ids), table.shape[0]
+    if max(rows, index.size + ids.size) >= 1 << 31:
+        raise ValueError(f"{rows} rows, {index.size} candidates: expected fewer than 2^31")
+    groups: tuple[NDArray[np.int64], ...] = grouping.group(index, ids, rows)
     return groups
 
 
@@ -264,15 +265,14 @@ def deal(
     visits: int,
     size: tuple[int, int],
 ) -> Dealt:
-    number = int(clock[0]) // visits  # at hand here: most of a batch are views
-    slot, head = int(deck.starts[number]), int(deck.first_heads[number])
-    slots, heads = slice(slot, slot + size[0]), deck.heads[head : head + size[1]]
-    triple, found = order[slots], order.new_empty(5, size[0])
-    dealing.gather(triple.numpy(), triples.numpy(), *(one.numpy() for one in answers), found.numpy())
-    starts = torch.cat((heads - slot, heads.new_tensor(size[:1])))
-    h, r, t, lo, hi = found
-    mine = deck.site[slots], deck.position[slots], deck.share[slots]
-    return Dealt(triple, h, r, t, lo, hi, *mine, starts, deck.site[heads], deck.position[heads])
+    (b, c), number = size, int(clock[0]) // visits
+    found, chunks = order.new_empty(8, b), order.new_empty(3, c + 1)
+    where = (order, triples, *answers, deck.starts, deck.site, deck.position, deck.heads, deck.first_heads)
+    slot = dealing.deal(number, *(one.numpy() for one in (*where, found, chunks)))
+    triple, h, r, t, lo, hi, site, position = found.unbind()
+    starts, *chunk = chunks.unbind()
+    share, (chunk_site, chunk_position) = deck.share[slot : slot + b], (one[:c] for one in chunk)
+    return Dealt(triple, h, r, t, lo, hi, site, position, share, starts, chunk_site, chunk_position)
 
 
 def negatives_(index: Tensor, draw: Draw, clock: Tensor) -> None:
@@ -303,15 +303,22 @@ def _clear_inactive(gradient: NDArray[np.floating], pace: Pace) -> None:
 
 
 def _corrections(steps: NDArray[np.int64], adam: Adam, dtype: np.dtype[np.floating]) -> list[object]:
+    return _corrections_of(tuple(steps.tolist()), adam, dtype)  # both tables of a step have the same
+
+
+@lru_cache(8)
+def _corrections_of(taken: tuple[int, ...], adam: Adam, dtype: np.dtype[np.floating]) -> list[object]:
+    steps = np.array(taken)
     return [(1 - beta**steps).astype(dtype) for beta in (adam.beta1, adam.beta2)]
 
 
 @lru_cache(8)
 def _all_corrections(adam: Adam, dtype: np.dtype[np.floating], count: int) -> list[object]:
     """Those of the steps below `count`; that of step 0 is not used."""
-    return _corrections(np.arange(count), adam, dtype)
+    return _corrections_of(tuple(range(count)), adam, dtype)
 
 
+@lru_cache(8)
 def _constants(adam: Adam, dtype: np.dtype[np.floating]) -> tuple[object, ...]:
     beta1, beta2 = adam.beta1, adam.beta2
     return tuple(map(dtype.type, (adam.rate, beta1, beta2, 1 - beta1, 1 - beta2, adam.epsilon)))
@@ -377,8 +384,8 @@ def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: P
     state = [tensor.detach().numpy() for tensor in (m, v)]
     dtype = state[0].dtype
     sites = (_pieces(pace), *_corrections(pace.steps.numpy(), adam, dtype))
-    none = table.new_empty(0, table.shape[1]), table.new_empty(0, 3)
-    tie = map(_rows, none if part.tie is None else (part.tie.kept, part.tie.factors))
+    none = state[0][:0], np.empty((0, 3), dtype)
+    tie = none if part.tie is None else map(_rows, (part.tie.kept, part.tie.factors))
     factors = _factors(table, part)
     optimizers.adam_whole(*factors, *groups, *tie, *state, *sites, _constants(adam, dtype))
 

@@ -7,7 +7,7 @@ import math
 import numba
 import numpy as np
 
-from fedkge.kernels.cpu.compile import elementwise, inline, unfused
+from fedkge.kernels.cpu.compile import elementwise, inline, unfused, written
 from fedkge.kernels.cpu.prefetch import AHEAD, ask
 from fedkge.kernels.cpu.similarity import MODULUS
 from fedkge.kernels.cpu.tiles import GROUP, SIDE
@@ -50,18 +50,26 @@ def _copy(row, span, parts, out):
             target[d] = 0
 
 
+@written()
+def _places(starts):
+    """Where each chunk's queries go, in whole groups [c + 1]."""
+    placed = np.zeros_like(starts)
+    for k in range(starts.shape[0] - 1):
+        placed[k + 1] = placed[k] + (starts[k + 1] - starts[k] + GROUP - 1) // GROUP * GROUP
+    return placed
+
+
 def room(kind, query, table, negatives, starts):
     """Where each chunk's queries go [c + 1], and room for all queries and packed negatives, not written.
 
     Queries that fill whole vectors and groups stay where they are.
     """
-    lengths = -(-np.diff(starts) // GROUP) * GROUP
-    placed = np.concatenate((np.zeros(1, np.int64), lengths.cumsum()))
+    placed = _places(starts)
     (c, n), lanes = negatives.shape, BYTES // table.itemsize
     parts = 2 if kind == MODULUS else 1
     wide = -(-(table.shape[1] // parts) // lanes) * lanes * parts
     rows = -(-n // SIDE) * SIDE + SIDE
-    there = np.array_equal(placed, starts) and query.shape == (placed[-1], wide)
+    there = query.shape == (placed[-1], wide)  # chunks are whole groups, or there would be more places
     queries = query if there else aligned((placed[-1], wide), table.dtype)
     return placed, queries, aligned((c, wide // lanes, rows, lanes), table.dtype)
 
