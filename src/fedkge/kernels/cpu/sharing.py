@@ -75,9 +75,7 @@ def _true(kind, q, e, sums):
         _add(L2, q, e, whole, sums)
     for d in range(whole, span):
         sums[d - whole] += _term(kind, q, e, d)
-    total = sums[0]
-    for lane in range(1, LANES):
-        total += sums[lane]
+    total = _across(sums)
     return total if kind == DOT else (-np.sqrt(total) if kind == L2 else -total)
 
 
@@ -86,6 +84,29 @@ def _add(kind, q, e, whole, sums):
     for start in range(0, whole, LANES):
         for lane in range(LANES):
             sums[lane] += _term(kind, q, e, start + lane)
+
+
+@inline()
+def _across(sums):
+    total = sums[0]
+    for lane in range(1, LANES):
+        total += sums[lane]
+    return total
+
+
+@written()
+def _total(values, sums):
+    """The sum of some values, in as many sums [LANES] at once, as `_true` adds."""
+    n = values.shape[0]
+    whole = n // LANES * LANES
+    for lane in range(LANES):
+        sums[lane] = 0
+    for start in range(0, whole, LANES):
+        for lane in range(LANES):
+            sums[lane] += values[start + lane]
+    for j in range(whole, n):
+        sums[j - whole] += values[j]
+    return _across(sums)
 
 
 @unfused()
@@ -100,11 +121,11 @@ def _scores(kind, found, mine, theirs, out):  # [n + padding], scalar, [n + padd
             out[j] = found[j] if kind == DOT else (-np.sqrt(found[j]) if kind == L2 else -found[j])
 
 
-@unfused()
-def _contrast(s, gone, margin, temperature, weight, out):
+@written()
+def _contrast(s, gone, margin, temperature, weight, sums, out):
     """`losses.contrast_one` of one query's similarities s [1 + n], without negatives that are gone [n].
 
-    Leaves their gradient in `out` [1 + n]; `weight` [n] is room.
+    Leaves their gradient in `out` [1 + n]; `weight` [n] and `sums` [LANES] are room.
     """
     zero, one, half = s.dtype.type(0), s.dtype.type(1), s.dtype.type(0.5)
     n, least = gone.shape[0], s.dtype.type(-np.inf)
@@ -112,24 +133,22 @@ def _contrast(s, gone, margin, temperature, weight, out):
     for j in range(n):
         x = least if gone[j] else s[1 + j]
         top = max(top, x)
-    total = zero
     for j in range(n):
         w = decay(temperature * (s[1 + j] - top))
         weight[j] = zero if gone[j] else w
-        total += weight[j]
+    total = _total(weight, sums)
     rest = one / total if total != zero else zero
     true = s[0] + margin
     e = decay(-abs(true))
     loss = max(-true, zero) + log1p(e)
     out[0] = -half * (e if true > zero else one) / (one + e)
-    lost = zero
     for j in range(n):
         x = s[1 + j] + margin
         e = decay(-abs(x))
         share = weight[j] * rest
-        lost += share * (max(x, zero) + log1p(e)) if share > zero else share
+        weight[j] = share * (max(x, zero) + log1p(e)) if share > zero else share
         out[1 + j] = half * share * (one if x > zero else e) / (one + e)
-    return half * (loss + lost)
+    return half * (loss + _total(weight, sums))
 
 
 @elementwise()
@@ -187,5 +206,7 @@ def scores(
                     scores[i, 0] = _true(kind, query[i], table[true[i]], sums)
                     _scores(kind, found[p - first], mine[p - first], theirs, scores[i, 1:])
                     if losses.shape[0]:
-                        losses[i] = _contrast(scores[i], gone[i], options[0], options[1], weight, slopes[i])
+                        losses[i] = _contrast(
+                            scores[i], gone[i], options[0], options[1], weight, sums, slopes[i]
+                        )
             first = last
