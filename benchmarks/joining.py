@@ -41,6 +41,10 @@ All methods have the same model, learning rate and limit of rounds, except that 
 Each federation's section says how many. Sites keep the tables of one common round, except in `single`,
 `alone`, `joined` and `recipe`, where each site keeps its own best. Training triples that another site is
 measured by are left out for all of them (`data.drop_leaks = "across"`; only ddb14-T5 has any).
+
+R3 and R10 were run before a fault of Adam on GPUs was mended, which touched `fedprox` and `joined` (see the
+changelog), and with a start that any better round replaced. On C3 and C10 no site took anything over in
+`joined`, so that what `recipe` gains there is the small rate's and not the others'.
 """
 SHORT: Options = {
     "trainer": {"epochs": 3, "batch_size": 512, "negatives": 64, "chunk": 128},
