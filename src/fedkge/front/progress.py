@@ -18,14 +18,14 @@ def progress(name: str) -> Iterator[Watch]:
         with notebook(name) as watch:
             yield watch
         return
-    from rich import progress as bars
-    from rich.console import Console
-
     if not sys.stderr.isatty():
         yield lambda at: print(
             f"{name}: round {at.round}/{at.rounds}  {told(at)}", file=sys.stderr, flush=True
         )
         return
+    from rich import progress as bars
+    from rich.console import Console
+
     columns = (
         bars.TextColumn("{task.description}", markup=False),
         bars.BarColumn(bar_width=20),
@@ -83,10 +83,16 @@ def in_turn() -> Iterator[Callable[[str], Watch]]:
 
 def told(at: Progress) -> str:
     """Where a run is, in words."""
-    from rich.filesize import decimal
-
     words = [] if at.loss is None else [f"loss {at.loss:.4f}"]
     words += [] if at.mrr is None else [f"valid MRR {at.mrr:.4f}"]
     words += [f"{at.triples_per_s:,.0f} triples/s"] if at.triples_per_s else []
-    words += [f"{decimal(at.bytes)} sent"] if at.bytes else []
+    words += [f"{size(at.bytes)} sent"] if at.bytes else []
     return "  ".join(words)
+
+
+def size(count: int) -> str:
+    """Bytes in words, as `rich.filesize.decimal` has them; machines that only train may lack rich."""
+    if count < 1000:
+        return f"{count} byte{'s' * (count != 1)}"
+    power = min((len(str(count)) - 1) // 3, len("kMGT"))
+    return f"{count / 1000**power:,.1f} {'kMGT'[power - 1]}B"
