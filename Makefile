@@ -57,9 +57,10 @@ bench: $(STAMP)
 # Tables of papers: what is missing is run, recorded in papers/records, and written into docs/results.
 SEEDS ?= 0
 LANES ?= 1
+SET ?=
 tables: $(STAMP)
 	$(BIN)/fedkge paper $(or $(NAMES),$(error NAMES: expected tables, as in make tables NAMES='fedlu-table1 fedlu-table4')) \
-	  --seeds $(SEEDS) --lanes $(LANES)
+	  --seeds $(SEEDS) --lanes $(LANES) $(addprefix --set ,$(SET))
 
 clean-kernels:
 	find src -name '*.nb[ci]' -delete

@@ -142,6 +142,33 @@ def test_runs_that_are_recorded_without_a_curve_are_run_again_if_asked(project: 
     assert answer(*line, "--curves", "--dry-run") == []
 
 
+def test_missing_runs_may_share_negatives(project: Path) -> None:
+    line = ("paper", "p-table1", "--rows", "*/fedep,*/single")
+    assert fedkge(*line, "--rows", "*/fedep").exit_code == 0
+    first = fedkge(*line, "--set", "trainer.chunk=128")
+    assert first.exit_code == 0, first.output
+    assert "note: 1 of 2 runs are recorded" in first.stderr
+    found = {key: one["config"]["trainer"]["chunk"] for key, one in read_records(project).items()}
+    assert found == {
+        "p-2020/federation/transe/fedep/0": 1,
+        "p-2020/federation/transe/single/0/shared": 128,
+    }
+    page = (project / "docs" / "results" / "p-table1.md").read_text()
+    assert "| federation | transe | single | negatives shared by 128 (paper: own) |" in page
+    assert "| federation | transe | fedep | – |" in page
+    listed = answer("paper", "list")
+    assert (listed[0]["name"], listed[0]["seed 0"]) == ("p-table1", "2 of 4")
+    for more in (), ("--set", "trainer.chunk=128"):
+        assert answer(*line, *more, "--dry-run") == [], "the row is filled"
+    asked = answer(*line, "--set", "trainer.chunk=1", "--dry-run")
+    assert [one["row"] for one in asked] == ["p-2020-small-transe/single"], "own ones are asked for"
+    assert fedkge(*line, "--set", "trainer.chunk=1").exit_code == 0
+    assert "shared by" not in (project / "docs" / "results" / "p-table1.md").read_text()
+    places = {path.parent.relative_to(project) for path in (project / "runs").rglob("summary.json")}
+    of_single = {path.name for path in places if path.parent.name == "single"}
+    assert of_single == {"seed-0", "seed-0-chunk-128"}
+
+
 def test_lanes_give_the_same_and_records_are_taken_in(project: Path) -> None:
     rows = ("--rows", "*/fedep,*/single")
     assert fedkge("paper", "p-table1", *rows, "--lanes", 2, "--records", "lanes.jsonl").exit_code == 0
@@ -252,6 +279,8 @@ def test_what_goes_wrong_is_said(project: Path, monkeypatch: pytest.MonkeyPatch)
     assert refused("paper", "p-table1", "--rows", "zz").startswith(
         "--rows: nothing matches zz (there are: p-2020-"
     )
+    told = refused("paper", "p-table1", "--set", "method.mu=0.1")
+    assert told.startswith("--set method.mu=0.1: expected trainer.chunk, as in trainer.chunk=128; any other")
     assert "expected whole numbers" in refused("paper", "p-table1", "--seeds", "a")
     monkeypatch.delenv("FEDKGE_DATA", raising=False)
     found = fedkge("paper", "p-table1", "--rows", "other*/fedep")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from fedkge.papers.catalogue import Job, jobs, read_tables
 from fedkge.papers.protocols import read_protocols
-from fedkge.papers.records import Record, read_records
+from fedkge.papers.records import Record, of_key, read_records, shared_by
 from fedkge.reports.folders.load import load_run
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.run import run
@@ -28,7 +29,11 @@ def kept() -> dict[str, tuple[Job, Record]]:
         if table.runs
         for job in jobs(table, protocols[table.protocol], [0])
     )
-    return {job.row: (job, records[job.key]) for job in every if job.key in records}
+    return {
+        job.row: (replace(job, chunk=shared_by(found[0])), found[0])
+        for job in every
+        if (found := of_key(records, job.key))
+    }
 
 
 KEPT = kept()

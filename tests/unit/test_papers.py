@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,15 @@ import pytest
 import fedkge
 from fedkge.config import read_toml, variants
 from fedkge.errors import ConfigError, DataError
-from fedkge.papers.catalogue import Job, Table, chosen_tables, jobs, matching, read_tables
+from fedkge.papers.catalogue import (
+    Job,
+    Table,
+    chosen_tables,
+    jobs,
+    matching,
+    read_tables,
+    with_negatives,
+)
 from fedkge.papers.curves import MOST, drawable, overview, pictures, points
 from fedkge.papers.curves_page import caption, curves_page
 from fedkge.papers.lines import Line, costs, lines
@@ -26,6 +35,8 @@ from fedkge.papers.records import (
     append,
     file_of,
     key_of,
+    of_key,
+    place_of,
     read_lines,
     read_records,
     taken,
@@ -59,7 +70,7 @@ def record_of(folder: Path, job: Job, **made: Any) -> Record:
 def rows(table: str, records: Sequence[Record], row: str = "*") -> list[Line]:
     protocol = PROTOCOLS[TABLES[table].protocol]
     every = jobs(TABLES[table], protocol, sorted({record["seed"] for record in records}))
-    known = {key_of(record): record for record in records}
+    known = {place_of(record): record for record in records}
     return lines(TABLES[table], protocol, sorted(matching(every, [row]), key=lambda job: job.name), known)
 
 
@@ -252,7 +263,7 @@ def test_all_records_are_where_they_belong() -> None:
         for table in TABLES.values()
         for job in (jobs(table, PROTOCOLS[table.protocol], [0, 1, 2]) if table.runs else [])
     }
-    assert found.keys() <= listed  # every record stands in a table
+    assert {key_of(record) for record in found.values()} <= listed  # every record stands in a table
     for record in found.values():
         assert ("curve" in record) is ("inferred" not in record)
     assert len(found) >= 145
@@ -333,13 +344,130 @@ def test_units_are_of_the_same_settings(tmp_path: Path) -> None:
 def test_a_record_of_other_options_is_none(tmp_path: Path) -> None:
     job = job_of("fedlu-table1", "c3-transe/fedprox")
     record = record_of(tmp_path / "run", job)
-    assert job.recorded({job.key: record}) == record
+    assert job.recorded({job.key: record}) == [record]
     record["config"]["method"]["mu"] = 0.5
-    assert job.recorded({job.key: record}) is None
+    assert job.recorded({job.key: record}) == []
     (line,) = rows("fedlu-table1", [record], "c3-transe/fedprox")
     assert not line.records
     record["config"]["method"] = {"name": "no more"}
-    assert job.recorded({job.key: record}) is None
+    assert job.recorded({job.key: record}) == []
+
+
+# Shared negatives
+
+
+def shared_record(folder: Path, job: Job, **made: Any) -> Record:
+    """What is kept of the run that `--set trainer.chunk=128` makes of a job."""
+    (shared,) = with_negatives([job], ["trainer.chunk=128"])
+    return record_of(folder, shared, **made)
+
+
+def differs(text: str, row: str) -> str:
+    """The cell of a page that says what a row departs in."""
+    _, _, took = text.partition("## What it took\n")
+    (line,) = (one for one in took.splitlines() if one.startswith(f"| {row} |"))
+    return line.strip("| ").split(" | ")[3]
+
+
+def page_of(table: str, *records: Record) -> str:
+    known = {place_of(record): record for record in records}
+    return page(TABLES[table], PROTOCOLS[TABLES[table].protocol], known)
+
+
+def test_shared_negatives_fill_the_row_and_are_named(tmp_path: Path) -> None:
+    job = job_of("fedlu-table1", "c3-transe/fedep")
+    own, shared = record_of(tmp_path / "own", job), shared_record(tmp_path / "shared", job, level=0.2)
+    assert key_of(shared) == key_of(own) == job.key
+    assert shared["config"]["trainer"]["chunk"] == 128
+    assert job.recorded({place_of(shared): shared}) == [shared]
+    row, margin = "fb15k-237-C3 | transe | fedep", "margin=10 (paper: 9)"
+    text = page_of("fedlu-table1", shared)
+    assert f"| {row} | FedE, Table 1 | 1 |" in text
+    assert differs(text, row) == f"{margin}, negatives shared by 128 (paper: own)"
+    assert "(../benchmarks.md#accuracy-of-shared-negatives)" in text
+    text = page_of("fedlu-table1", own)
+    assert differs(text, row) == margin
+    assert "hared negatives" not in text
+    shared["config"]["trainer"]["lr"] = 0.5
+    assert job.recorded({place_of(shared): shared}) == [], "of other options, it is no record of this row"
+
+
+def test_own_negatives_win(tmp_path: Path) -> None:
+    job = job_of("fedlu-table1", "c3-transe/fedprox")
+    own, shared = record_of(tmp_path / "own", job), shared_record(tmp_path / "shared", job, level=0.2)
+    write_records(tmp_path, [own])
+    write_records(tmp_path, [shared])  # the one does not replace the other
+    known = read_records(tmp_path)
+    assert job.recorded(known) == [own, shared]
+    (line,) = rows("fedlu-table1", [shared, own], "c3-transe/fedprox")
+    assert line.records == [own]
+    own["config"]["method"]["mu"] = 0.5  # the preset has changed since
+    (line,) = rows("fedlu-table1", [shared, own], "c3-transe/fedprox")
+    assert line.records == [shared]
+
+
+def test_a_row_of_both_kinds_of_negatives_says_so(tmp_path: Path) -> None:
+    job = job_of("fedlu-table1", "c3-transe/fedep")
+    records = [record_of(tmp_path / "0", job)]
+    records += [shared_record(tmp_path / str(seed), replace(job, seed=seed), seed=seed) for seed in (1, 2)]
+    (line,) = rows("fedlu-table1", records, "c3-transe/fedep")
+    assert line.differs[1:] == ["negatives shared by 128 in 2 of 3 seeds (paper: own)"]
+
+
+def test_alternatives_are_chosen_among_both_kinds_of_negatives(tmp_path: Path) -> None:
+    found = []
+    for name, valid in (("relations=local", 0.30), ("margin=20 relations=local", 0.33)):
+        job = job_of("fedlu-table1", f"c3-transe/fedlu {name}")
+        make = shared_record if "20" in name else record_of
+        found.append(make(tmp_path / name, job))
+        found[-1]["valid"]["mrr"] = valid
+    own = [line for line in rows("fedlu-table1", found, "c3-transe*") if line.note and not line.view]
+    assert [line.name for line in own] == ["fedlu margin=20 relations=local"]
+    assert own[0].differs == ["negatives shared by 128 (paper: own)"]
+
+
+def test_a_curve_of_shared_negatives_is_drawn_where_there_is_no_other(tmp_path: Path) -> None:
+    job = job_of("fedlu-table1", "c3-transe/fedep")
+    own, shared = record_of(tmp_path / "own", job), shared_record(tmp_path / "shared", job, level=0.2)
+    (one,) = drawable(rows("fedlu-table1", [own, shared], "c3-transe/fedep"))
+    assert one.shared == 1
+    assert "shared" not in caption([one])
+    old = {name: value for name, value in own.items() if name != "curve"}
+    (one,) = drawable(rows("fedlu-table1", [old, shared], "c3-transe/fedep"))
+    assert one.line.records == [old]
+    assert [point.mrr for point in one.points] == [mrr for _, mrr, *_ in shared["curve"]]
+    assert "Negatives shared by 128: fedep." in caption([one])
+
+
+def test_units_are_of_the_same_kind_of_negatives_if_there_are_some(tmp_path: Path) -> None:
+    fedep, feds = (job_of("feds-table3", f"r3-transe/{name}") for name in ("fedep", "feds"))
+    wide, narrow = record_of(tmp_path / "a", fedep), shared_record(tmp_path / "b", fedep, width=64)
+    told = shared_record(tmp_path / "c", feds, width=64)
+    both = {place_of(one): one for one in (wide, narrow, told)}
+    assert costs(told, both)["B@CG"] == pytest.approx(1)
+    assert costs(told, {place_of(one): one for one in (wide, told)})["B@CG"] < 0.9
+
+
+def test_folders_of_the_two_kinds_of_negatives_differ() -> None:
+    job = job_of("fedlu-table1", "c3-transe/fedep")
+    shared = {with_negatives([job], [f"trainer.chunk={n}"])[0].place for n in (32, 128)}
+    assert len({job.place, *shared}) == 3
+    assert with_negatives([job], ["trainer.chunk=1"])[0].place == job.place
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("method.mu=0.1", r"--set method.mu=0.1: expected trainer.chunk, as in trainer.chunk=128; any other"),
+        ("trainer={chunk=128}", "expected trainer.chunk"),
+        ("trainer.chunk=0", "--set trainer.chunk: expected at least 1, got 0"),
+        ("trainer.chunk=many", "--set trainer.chunk: expected int, got 'many'"),
+        ("trainer.chunk", "expected KEY=VALUE"),
+    ],
+)
+def test_only_negatives_may_be_set(given: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        with_negatives([job_of("fedlu-table1", "c3-transe/fedep")], [given])
 
 
 def test_old_records_keep_what_they_told() -> None:
@@ -433,8 +561,10 @@ def test_what_docs_joining_says_first_holds() -> None:
     known, compared = read_records(ROOT), 0
     pairs = [("fedlu-2023", "transe"), ("fedlu-2023", "rotate"), ("fedkge-sa", "transe")]
     for (protocol, model), data in product(pairs, ("fb15k-237-C3", "fb15k-237-C10")):
-        single, fedlu = (known.get(f"{protocol}/{data}/{model}/{name}/0") for name in ("single", "fedlu"))
-        if single is not None and fedlu is not None:
+        keys = (f"{protocol}/{data}/{model}/{name}/0" for name in ("single", "fedlu"))
+        both = [found[0] for key in keys if (found := of_key(known, key))]
+        if len(both) == 2:
+            single, fedlu = both
             best = max(fedlu["metrics"][name]["mrr"] for name in ("fedlu", "fedlu global"))
             assert single["metrics"]["single"]["mrr"] > best - 0.001, (protocol, data, model)
             compared += 1

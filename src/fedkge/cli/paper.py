@@ -35,6 +35,15 @@ def paper(
         typer.Option(help="Only rows that match one of these patterns, as in 'c3-*/fedlu,r3-rotate'."),
     ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds to run, as in 0,1,2.")] = "0",
+    set_: Annotated[
+        list[str],
+        typer.Option(
+            "--set",
+            help="Share negatives in runs that are missing: --set trainer.chunk=128. Pages say so in their "
+            "rows. No other option is accepted.",
+            show_default=False,
+        ),
+    ] = [],  # noqa: B006 - typer copies it
     device: Device = "auto",
     threads: Threads = None,
     lanes: Annotated[int, typer.Option(min=1, help="Runs at a time, which share the device.")] = 1,
@@ -76,7 +85,7 @@ def paper(
         if records is not None:
             known |= read_lines(records)
         lacking = partial(_lacking, known=known, curves=curves)
-        tables, missing = _plan(root, protocols, known, names, rows, seeds, lacking)
+        tables, missing = _plan(root, protocols, known, names, rows, seeds, set_, lacking)
         if dry_run:
             show([{"row": job.row, "seed": job.seed} for job in missing], json, f"{len(missing)} runs to do")
             return
@@ -93,9 +102,14 @@ def paper(
 
 
 def _lacking(job: Job, known: Mapping[str, Record], curves: bool) -> bool:
-    """Whether a run is not recorded; with `curves`, whether its curve is not."""
-    record = job.recorded(known)
-    return record is None or (curves and "curve" not in record)
+    """Whether a run is not recorded; with `curves`, whether its curve is not.
+
+    Shared negatives are as good, unless own ones are asked for (`--set trainer.chunk=1`).
+    """
+    from fedkge.papers.records import shared_by
+
+    found = [record for record in job.recorded(known) if job.chunk != 1 or shared_by(record) == 1]
+    return not found or (curves and not any("curve" in record for record in found))
 
 
 def _plan(
@@ -105,17 +119,19 @@ def _plan(
     names: Sequence[str],
     rows: str | None,
     seeds: str,
+    assignments: Sequence[str],
     lacking: Callable[[Job], bool],
 ) -> tuple[list[Table], list[Job]]:
     """The tables, and the runs that they lack; seed by seed, in the order of names and rows."""
     from fedkge.cli.experiments import listed, numbers
-    from fedkge.papers.catalogue import chosen_tables, jobs, matching, read_tables
+    from fedkge.papers.catalogue import chosen_tables, jobs, matching, read_tables, with_negatives
+    from fedkge.papers.records import of_key
 
     tables = chosen_tables(read_tables(root), names)
     every = [job for table in tables for job in jobs(table, protocols[table.protocol], numbers(seeds))]
     asked = matching(every, listed("--rows", rows, "c3-*/fedlu") if rows else [])
-    missing = [job for job in asked if lacking(job)]
-    stale = sum(job.key in known and job.recorded(known) is None for job in missing)
+    missing = [job for job in with_negatives(asked, assignments) if lacking(job)]
+    stale = sum(bool(of_key(known, job.key)) and not job.recorded(known) for job in missing)
     more = f"; {stale} have records of other options than their presets have now" if stale else ""
     print(f"note: {len(asked) - len(missing)} of {len(asked)} runs are recorded{more}", file=sys.stderr)
     return tables, missing
@@ -135,7 +151,7 @@ def _train(
     """Run; every record is on the disk before the next run begins. What failed, in words."""
     from fedkge.front.progress import progress
     from fedkge.front.training import device_named
-    from fedkge.papers.records import append, write_records
+    from fedkge.papers.records import append, place_of, write_records
     from fedkge.papers.running import How, check_data, run_all
 
     device_named(device)  # before anything is begun
@@ -149,7 +165,7 @@ def _train(
         elif outcome.record is None:
             print(f"note: {outcome.job.row}: interrupted; the same command goes on with it", file=sys.stderr)
         else:
-            known[outcome.job.key] = outcome.record
+            known[place_of(outcome.record)] = outcome.record
             if records is None:
                 write_records(root, [outcome.record])
             else:
@@ -166,6 +182,6 @@ def _list(root: Path, protocols: Mapping[str, Protocol], known: Mapping[str, Rec
     found: list[dict[str, Any]] = []
     for table in read_tables(root).values():
         every = jobs(table, protocols[table.protocol], [0]) if table.runs else []
-        done = f"{sum(job.recorded(known) is not None for job in every)} of {len(every)}" if every else "–"
+        done = f"{sum(bool(job.recorded(known)) for job in every)} of {len(every)}" if every else "–"
         found.append({"name": table.name, "seed 0": done, "what": table.instead or table.title})
     show(found, as_json, "Tables and figures; `fedkge paper NAME` runs what is missing")

@@ -14,12 +14,14 @@ from typing import Any
 from fedkge.config import build, override, read_toml, variant
 from fedkge.errors import ConfigError, suggest
 from fedkge.papers.protocols import Protocol
-from fedkge.papers.records import Record, key_of, portable
+from fedkge.papers.records import Record, but_sharing, key_of, of_key, portable
 from fedkge.reports.folders.options import valued
 from fedkge.runs.experiment import Experiment
+from fedkge.training import Trainer
 
 CATALOGUE = Path("papers") / "catalogue.toml"
 SHOWN = 6  #: rows that an error names
+CHUNK = "trainer.chunk"  #: the option that may differ from a preset's in a run of the same row
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Job:
     variant: str
     assignments: tuple[str, ...]
     seed: int
+    chunk: int | None = None  #: positives that share negatives; None: as the preset has it
 
     @property
     def row(self) -> str:
@@ -75,25 +78,35 @@ class Job:
 
     @property
     def place(self) -> Path:
-        """The run's folder below that of all runs."""
-        return Path(self.preset.stem) / sub(r"[^A-Za-z0-9_.=+-]+", "_", self.name) / f"seed-{self.seed}"
+        """The run's folder below that of all runs; one for each kind of negatives."""
+        chunk = self.experiment().trainer.chunk
+        kind = f"-chunk-{chunk}" if chunk > 1 else ""
+        row = sub(r"[^A-Za-z0-9_.=+-]+", "_", self.name)
+        return Path(self.preset.stem) / row / f"seed-{self.seed}{kind}"
 
-    def recorded(self, records: Mapping[str, Record]) -> Record | None:
-        """The record of this run, unless it is of other options than the preset has now."""
-        record = records.get(self.key)
-        if record is None:
-            return None
-        try:
-            config = Experiment.parse(record["config"]).config()
-        except ConfigError:  # options that there are no more
-            return None
-        return record if config == portable(self.experiment().config()) else None
+    def recorded(self, records: Mapping[str, Record]) -> list[Record]:
+        """Records that fill the row with this seed: own negatives first, then shared ones.
+
+        None of them has other options than the preset has now, but for `trainer.chunk`.
+        """
+        if not (found := of_key(records, self.key)):
+            return []
+        wanted = but_sharing(portable(self.experiment().config()))
+        return [record for record in found if _options(record) == wanted]
 
     def experiment(self) -> Experiment:
-        options = override(
-            variant(_toml(self.preset), self.variant), [*self.assignments, f"seed={self.seed}"]
-        )
-        return Experiment.parse(options)
+        given = [*self.assignments, f"seed={self.seed}"]
+        if self.chunk is not None:
+            given.append(f"{CHUNK}={self.chunk}")
+        return Experiment.parse(override(variant(_toml(self.preset), self.variant), given))
+
+
+def _options(record: Record) -> Mapping[str, Any] | None:
+    """What makes a row; None if there are no such options any more."""
+    try:
+        return but_sharing(Experiment.parse(record["config"]).config())
+    except ConfigError:
+        return None
 
 
 @cache
@@ -152,6 +165,21 @@ def matching(every: Sequence[Job], patterns: Sequence[str]) -> list[Job]:
         if job.seed == seed and job.matches(pattern)
     }
     return list(found.values())
+
+
+def with_negatives(every: Sequence[Job], assignments: Sequence[str]) -> list[Job]:
+    """The same runs with the negatives that `--set trainer.chunk=N` asks for; other keys are errors."""
+    for assignment in assignments:
+        key = assignment.partition("=")[0].strip()
+        if key != CHUNK:
+            raise ConfigError(
+                f"--set {assignment}: expected {CHUNK}, as in {CHUNK}=128; any other option would make "
+                f"another row: `fedkge run` takes it, and a grid in {CATALOGUE} makes it a row of a table"
+            )
+    if not assignments:
+        return list(every)
+    trainer = build(Trainer, override({}, assignments)["trainer"], "--set trainer")
+    return [replace(job, chunk=trainer.chunk) for job in every]
 
 
 def _of_batch(table: Table, batch: Batch, protocol: Protocol) -> Iterator[Job]:

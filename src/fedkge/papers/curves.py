@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 from fedkge.papers.catalogue import Table
 from fedkge.papers.lines import Line, rows_of
 from fedkge.papers.protocols import Protocol
-from fedkge.papers.records import Record
+from fedkge.papers.records import Record, shared_by
 from fedkge.reports.compared.experiments import COLOURS
 from fedkge.reports.compared.reference import CONVERGED, LEVELS
 from fedkge.reports.drawing.axes import scaled
@@ -39,6 +39,7 @@ class Drawn(NamedTuple):
     points: Sequence[Point]
     whole: bool  #: False: the record tells some points only
     capped: bool  #: the run ended with the last round that it may have
+    shared: int  #: positives that share negatives; 1: each has its own
 
     @property
     def name(self) -> str:
@@ -82,7 +83,7 @@ def overview(
     every: dict[tuple[str, str, str], dict[str, Line]] = {}
     for table in (table for table in tables if table.runs):
         for line in rows_of(table, protocols[table.protocol], records):
-            if _first(line) and not line.view and not line.job.assignments:
+            if _traced(line) and not line.view and not line.job.assignments:
                 of = every.setdefault((*line.subject, table.protocol), {})
                 of.setdefault(line.name, line)
     found = {subject: drawable(of.values()) for subject, of in sorted(every.items())}
@@ -93,7 +94,7 @@ def overview(
         without += [
             line
             for name, line in every[data, model, key].items()
-            if name not in told and "curve" not in (_first(line) or {})
+            if name not in told and "curve" not in (_traced(line) or {})
         ]
         if lines:
             title = f"{data}, {model}, settings of {protocols[key].paper}"
@@ -117,9 +118,9 @@ def drawable(found: Iterable[Line]) -> list[Drawn]:
     """Lines with something to draw."""
     drawn = []
     for line in found:
-        if (record := _first(line)) and (told := points(record)) and not _is_dot(record):
+        if (record := _traced(line)) and (told := points(record)) and not _is_dot(record):
             capped = max(course["rounds"] for course in record["courses"].values()) >= line.cap
-            drawn.append(Drawn(line, _thinned(told), "curve" in record, capped))
+            drawn.append(Drawn(line, _thinned(told), "curve" in record, capped, shared_by(record)))
     return drawn
 
 
@@ -128,9 +129,9 @@ def _is_dot(record: Record) -> bool:
     return len(record.get("curve", ())) == 1
 
 
-def _first(line: Line) -> Record | None:
+def _traced(line: Line) -> Record | None:
     """The record of the seed that is drawn."""
-    return next((record for record in line.records if record["seed"] == SEED), None)
+    return next((record for record in line.traced if record["seed"] == SEED), None)
 
 
 def _thinned(told: Sequence[Point]) -> list[Point]:

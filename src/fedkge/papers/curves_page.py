@@ -25,6 +25,9 @@ measure in different ways.
   [Results](../results.md) has test MRR.
 - The left x axis is rounds. The right one is bytes of all messages, up and down, of all sites together.
 - A method that sends nothing is a dotted line over bytes, at its best validation MRR.
+- A caption says which runs shared negatives: several positives of a batch then have the same negative
+  samples ([how accurate that is](../benchmarks.md#accuracy-of-shared-negatives)). Such a run is drawn where
+  no run with own negatives has a curve.
 - A ring at the end of a line marks a run that ended at the cap: it made all the rounds that it may make, and
   might do better with more.
 - Dots: the run is older than the recording of curves, and three of its rounds are known. These are the first
@@ -74,6 +77,10 @@ def caption(found: Sequence[Drawn]) -> str:
         "All methods have": same,
         "They differ in": [_by_value(key, of) for key, of in differ.items()],
         "Unlike the paper:": ["; ".join(unlike)] if unlike else [],
+        **{
+            f"Negatives shared by {chunk}:": [one.name for one in found if one.shared == chunk]
+            for chunk in sorted({one.shared for one in found} - {1})
+        },
         "Ended at the cap:": [one.name for one in found if one.capped],
         "Dots only:": [one.name for one in found if not one.whole],
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedkge.papers.catalogue import Job, Table, jobs
 from fedkge.papers.protocols import PLAIN, Options, Protocol, setting
-from fedkge.papers.records import Record
+from fedkge.papers.records import Record, but_sharing, shared_by
 from fedkge.reports.compared.experiments import Spread, spread
 from fedkge.reports.compared.reference import CONVERGED, LEVELS, NEVER, SPENT, Cost, Course, Unit
 
@@ -24,6 +24,7 @@ class Line:
     view: str  #: empty: the tables that the run is judged by
     paper: Options
     records: Sequence[Record]  #: by seed; none: not run yet
+    traced: Sequence[Record]  #: the same, or of shared negatives where only that run has a curve
     costs: Sequence[Mapping[str, Any]]  #: by seed, where the table has them
     departures: Sequence[str]
     note: str  #: of several that were tried, which this is
@@ -38,6 +39,11 @@ class Line:
         _, data, model, *_ = self.job.key.split("/")
         return data, model
 
+    @property
+    def differs(self) -> list[str]:
+        """What departs from the paper: options of the preset, and negatives that runs shared."""
+        return [*self.departures, *sharing(self.records)]
+
     def metric(self, name: str) -> Spread | None:
         return spread(record["metrics"][self.name].get(name) for record in self.records)
 
@@ -49,6 +55,15 @@ class Line:
                 beside = course.get("best_rounds") if self.view else None
                 found.append(beside.get(self.view, max(beside.values())) if beside else course["best_round"])
         return found
+
+
+def sharing(records: Sequence[Record]) -> list[str]:
+    """`negatives shared by 128 (paper: own)`, in how many seeds if not in all; empty: all have own ones."""
+    chunks = [chunk for record in records if (chunk := shared_by(record)) > 1]
+    if not chunks:
+        return []
+    some = f" in {len(chunks)} of {len(records)} seeds" if len(chunks) < len(records) else ""
+    return [f"negatives shared by {' or '.join(map(str, sorted({*chunks})))}{some} (paper: own)"]
 
 
 def seeds_of(records: Mapping[str, Record]) -> list[int]:
@@ -69,25 +84,28 @@ def lines(
     found: list[Line] = []
     for _, group in groupby(every, key=lambda job: (job.preset, job.name)):
         seeds = list(group)
-        done = [record for job in seeds if (record := job.recorded(records)) is not None]
+        done = [kinds for job in seeds if (kinds := job.recorded(records))]
         found += _of_job(table, protocol, seeds[0], done, records)
     return sorted(_chosen(table, found), key=lambda line: line.subject)
 
 
 def _of_job(
-    table: Table, protocol: Protocol, job: Job, done: Sequence[Record], records: Mapping[str, Record]
+    table: Table, protocol: Protocol, job: Job, done: Sequence[list[Record]], records: Mapping[str, Record]
 ) -> Iterable[Line]:
+    """The row and its views; of each seed, `done` has what was recorded, first what is shown."""
     experiment = job.experiment()
     config = experiment.config()
     alternative = job.variant in table.alternatives
     asked = config["method"]["name"] if alternative else job.name  # the paper's row that alternatives are for
     for view in ("", *(one.name for one in experiment.method.views())):
+        name = f"{job.name} {view}".strip()
         line = Line(
             job,
             view,
             {},
-            [record for record in done if f"{job.name} {view}".strip() in record["metrics"]],
-            [costs(record, records) for record in done] if table.costs and not view else [],
+            [record for record, *_ in done if name in record["metrics"]],
+            [next((one for one in kinds if "curve" in one), kinds[0]) for kinds in done],
+            [costs(record, records) for record, *_ in done] if table.costs and not view else [],
             protocol.departures(config),
             "",
             experiment.rounds,
@@ -126,7 +144,8 @@ def costs(record: Record, records: Mapping[str, Record]) -> Mapping[str, Any]:
 
 
 def _reference(record: Record, records: Mapping[str, Record]) -> Record | None:
-    """The reference with the same settings and seed."""
+    """The reference with the same settings and seed; if there is one, with the same kind of negatives."""
+    wanted = but_sharing(setting(record["config"]))
     same = [
         other
         for other in records.values()
@@ -134,9 +153,9 @@ def _reference(record: Record, records: Mapping[str, Record]) -> Record | None:
         and ("curve" in other or "spent" in other)
         and other["config"]["method"]["name"] == REFERENCE
         and all(other["config"][part]["name"] == name for part, name in PLAIN.items())
-        and setting(other["config"]) == setting(record["config"])
+        and but_sharing(setting(other["config"])) == wanted
     ]
-    return same[0] if same else None
+    return min(same, key=lambda other: shared_by(other) != shared_by(record), default=None)
 
 
 def _course(record: Record) -> Course:

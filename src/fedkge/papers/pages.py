@@ -10,9 +10,9 @@ from fedkge.papers.catalogue import Table, read_tables
 from fedkge.papers.curves import overview, pictures
 from fedkge.papers.curves_page import NAME as CURVES
 from fedkge.papers.curves_page import curves_page, shown
-from fedkge.papers.lines import Line, over_seeds, rows_of
+from fedkge.papers.lines import Line, over_seeds, rows_of, sharing
 from fedkge.papers.protocols import Protocol, read_protocols
-from fedkge.papers.records import Record, publish
+from fedkge.papers.records import Record, publish, seconds_of
 from fedkge.reports.compared.experiments import Spread, spread
 from fedkge.reports.compared.reference import CONVERGED, LEVELS
 
@@ -37,6 +37,11 @@ TOOK = """\
 - Steps: gradient steps of all sites together, in thousands: triples visited (once per side and epoch) by
   batch size. Methods with the same budget differ in steps, since each ends at its own round.
 - A dash under seconds and MB: the run was made before these were recorded.
+"""
+SHARED = """\
+- Shared negatives: so many positives of a batch have the same negative samples. In the paper each positive
+  has its own. [Accuracy of shared negatives](../benchmarks.md#accuracy-of-shared-negatives) compares both.
+  The `fedep` that is the unit of costs has the same kind of negatives, if there is such a run.
 """
 COSTS = """\
 R is rounds. Values are numbers, as the paper counts them.
@@ -112,8 +117,8 @@ def page(table: Table, protocol: Protocol, records: Mapping[str, Record]) -> str
     if table.costs and any(line.costs for line in ran):
         parts += [f"## What it took to converge\n\n{COSTS}", _converged([line for line in ran if line.costs])]
     if ran:
-        parts += [f"## What it took\n\n{TOOK}", _took(ran)]
-    if ran:
+        shared = SHARED if any(sharing(line.records) for line in ran) else ""
+        parts += [f"## What it took\n\n{TOOK}{shared}", _took(ran)]
         parts.append(f"## Curves\n\n{MARKS}")
         parts += map(shown, pictures(table, found))
     return "\n".join(part for part in parts if part)
@@ -182,25 +187,18 @@ def _took(found: Sequence[Line]) -> str:
             [
                 *line.subject,
                 _named(line),
-                ", ".join(line.departures) or "–",
+                ", ".join(line.differs) or "–",
                 f"{trainer.epochs} × {line.cap}",
                 _spread(spread(_last(record) for record in line.records), 0),
                 _kept(line),
                 _spread(spread(count / trainer.batch_size / 1e3 for count in visited), 1),
                 _spread(spread(count / 1e6 for count in visited), 1),
-                _of(line, _seconds, 0),
+                _of(line, seconds_of, 0),
                 _of(line, lambda record: sum(record["bytes"].values()) / 1e6, 1),
                 ", ".join(dict.fromkeys(record["environment"]["device"] for record in line.records)),
             ]
         )
     return _markdown([head, rules, *body])
-
-
-def _seconds(record: Record) -> float:
-    """A run that was interrupted tells its total since then only, and its parts from the beginning."""
-    parts = dict(record["seconds"])
-    total: float = parts.pop("total")
-    return max(total, sum(parts.values()))
 
 
 def _last(record: Record) -> int:

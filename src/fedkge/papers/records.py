@@ -1,5 +1,7 @@
 """One compact record per run: what was asked, what came out, what it took. Pages are made of records only.
 
+A run may share negatives where its preset has own ones. Its record has the same key, and a place of its own.
+
 Records of runs from before there were records lack curve, sites, seconds, bytes and digest. Their `config` is
 that of the preset with the same key (`inferred`).
 """
@@ -24,11 +26,40 @@ FOLDER = Path("papers") / "records"
 Record: TypeAlias = dict[str, Any]
 NEEDED = ("protocol", "dataset", "model", "method", "seed", "courses", "environment", "metrics", "config")
 DIGITS = 6  #: of numbers between 0 and 1 in curves
+SHARED = "/shared"  #: ends the place of a record with shared negatives
 
 
 def key_of(record: Mapping[str, Any]) -> str:
     """`fedlu-2023/fb15k-237-C3/transe/fedep/0`."""
     return "/".join(str(record[part]) for part in ("protocol", "dataset", "model", "method", "seed"))
+
+
+def shared_by(record: Mapping[str, Any]) -> int:
+    """How many positives share their negatives; 1: each has its own."""
+    return int(record["config"]["trainer"].get("chunk", 1))
+
+
+def place_of(record: Mapping[str, Any]) -> str:
+    """A record's key, with `/shared` at its end if negatives are shared."""
+    return key_of(record) + (SHARED if shared_by(record) > 1 else "")
+
+
+def of_key(records: Mapping[str, Record], key: str) -> list[Record]:
+    """What is recorded under a key: own negatives first, then shared ones."""
+    return [records[place] for place in (key, key + SHARED) if place in records]
+
+
+def seconds_of(record: Mapping[str, Any]) -> float:
+    """How long a run took. After an interruption the total begins anew, and its parts go on."""
+    parts = dict(record["seconds"])
+    total: float = parts.pop("total")
+    return max(total, sum(parts.values()))
+
+
+def but_sharing(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Options without `trainer.chunk`: those that make a row."""
+    trainer = {name: value for name, value in config["trainer"].items() if name != "chunk"}
+    return {**config, "trainer": trainer}
 
 
 def taken(run: Run, protocol: str, name: str) -> Record:
@@ -86,7 +117,7 @@ def ranks_digest(folder: Path) -> str:
 
 
 def read_lines(path: Path) -> dict[str, Record]:
-    """The records of a file, by key; an unfinished last line is left out."""
+    """The records of a file, by place; an unfinished last line is left out."""
     found: dict[str, Record] = {}
     lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else [""]
     for number, line in enumerate(lines, 1):
@@ -101,7 +132,7 @@ def read_lines(path: Path) -> dict[str, Record]:
         missing = [part for part in NEEDED if not isinstance(record, dict) or part not in record]
         if missing:
             raise DataError(f"{path}, line {number}: no record of a run: {missing[0]} is missing")
-        found[key_of(record)] = record
+        found[place_of(record)] = record
     return found
 
 
@@ -121,13 +152,13 @@ def append(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def write_records(root: Path, records: Iterable[Record]) -> None:
-    """Add to what the checkout has; a record replaces the one of the same key."""
+    """Add to what the checkout has; a record replaces the one of the same place."""
     by_file: dict[Path, list[Record]] = {}
     for record in records:
         by_file.setdefault(root / FOLDER / file_of(record), []).append(record)
     for path, given in by_file.items():
-        found = read_lines(path) | {key_of(record): record for record in given}
-        publish(path, "".join(json_text(found[key]) + "\n" for key in sorted(found)))
+        found = read_lines(path) | {place_of(record): record for record in given}
+        publish(path, "".join(json_text(found[place]) + "\n" for place in sorted(found)))
 
 
 def publish(path: Path, text: str) -> None:
