@@ -72,9 +72,10 @@ def shares(training: Training, sites: Mapping[str, Graph]) -> dict[str, tuple[Te
 
 
 def watch(training: Training) -> list[Batch]:
-    """Every batch that the training takes from now on."""
+    """Every batch that the training takes from now on, one step at a time."""
     seen: list[Batch] = []
     make = training._batch
+    training._together = None  # draws where nobody can watch
 
     def record(count: int, side: object, clock: Tensor) -> Batch:
         seen.append(make(count, side, clock))

@@ -348,6 +348,78 @@ def test_rows_are_made_ready_while_a_step_is_under_way(
         torch.testing.assert_close(mine, theirs, **same)
 
 
+@pytest.mark.parametrize("ends", [[ROWS], [4, 4, 9, ROWS]])
+@pytest.mark.parametrize("width", [6, 600])
+def test_rows_are_stepped_up_to_their_next_reading(
+    kernels: Backend, device: torch.device, dtype: torch.dtype, ends: list[int], width: int
+) -> None:
+    """Where the next steps are known; bit by bit as in `adam_whole_`, and as in the slow version."""
+    if device.type == "cuda":
+        pytest.skip("a GPU makes rows ready beside the step before")
+    random = torch.Generator().manual_seed(3)
+    first = torch.randn(3, ROWS, width, generator=random, dtype=torch.float64).to(dtype).abs()
+    whole, late, slow = ([one.clone() for one in first] for _ in range(3))
+    every = {"late": (kernels, late), "slow": (reference, slow)}
+    taken = {name: torch.zeros(ROWS, dtype=torch.int32) for name in every}
+    rooms = {name: (torch.full_like(of, -1), torch.empty_like(of)) for name, of in taken.items()}
+    steps, sites = torch.zeros(len(ends), dtype=torch.int64), torch.tensor(ends)
+    owner, more = torch.searchsorted(sites, torch.arange(ROWS), right=True), False
+    for count in (5, 1, 4):
+        active = [torch.rand(len(ends), generator=random) < 0.7 for _ in range(count)]
+        read = []
+        for now in active:
+            now[-1] = True  # every step reads something
+            mine = now[owner].nonzero()[:, 0]
+            asked = mine[torch.randperm(len(mine), generator=random)[:4]]
+            read.append((asked, asked[1:]))  # ids may repeat
+        begun = Pace(sites, steps, active[0])
+        until = {
+            name: kernel.foresee(*own, replace(begun, taken=taken[name]), RATE, read, active, rooms[name])  # type: ignore[attr-defined]
+            for name, (kernel, own) in every.items()
+        }
+        for k, ((ids, _), now) in enumerate(zip(read, active, strict=True)):
+            for _, own in every.values():
+                same = {"rtol": 0, "atol": 0} if own is late else CLOSE[dtype]
+                torch.testing.assert_close(own[0][ids], whole[0][ids], **same)
+            steps = steps + now
+            pulled = ids[: len(ids) - k % 2]  # every other step leaves one without a gradient
+            values = torch.randn(len(pulled), width, generator=random, dtype=torch.float64).to(dtype)
+            empty = values.new_empty(0, 0)
+            nothing = values.new_empty(0, width), empty.long(), empty, empty
+            part = Contribution(Similarity.DOT, *nothing, pulled, values)
+            begun = Pace(sites, steps, now)
+            kernels.adam_whole_(whole[0], part, *whole[1:], begun, RATE)
+            for name, (kernel, own) in every.items():
+                far = replace(begun, taken=taken[name], until=until[name][k])
+                kernel.adam_touched_(own[0], part, *own[1:], far, RATE)  # type: ignore[attr-defined]
+                more |= bool((taken[name] > steps[owner]).any())
+    assert more, "no row was ever ahead of its site"
+    assert torch.equal(taken["late"], taken["slow"])
+    for name, (kernel, own) in every.items():
+        assert (rooms[name][0] == -1).all()
+        assert (taken[name] < steps[owner]).any()
+        kernel.catch_up_(*own, replace(begun, taken=taken[name]), RATE)  # type: ignore[attr-defined]
+        for mine, theirs in zip(own, whole, strict=True):
+            torch.testing.assert_close(
+                mine, theirs, **({"rtol": 0, "atol": 0} if own is late else CLOSE[dtype])
+            )
+
+
+def test_moments_of_all_sizes(kernels: Backend, device: torch.device, dtype: torch.dtype) -> None:
+    """Roots and quotients of what is nothing, tiny, large, or no number, as torch has them."""
+    large = 1e300 if dtype == torch.float64 else 1e37
+    sizes = torch.tensor([0, 1e-45, 1e-39, 1e-30, 1e-8, 1.0, large, float("inf"), float("nan")])
+    sizes = torch.cat((sizes.to(dtype), sizes.new_zeros(WIDTH).to(dtype)))  # more than whole vectors have
+    rows = torch.ones(ROWS, len(sizes), dtype=dtype)
+    m = torch.linspace(-2, 2, ROWS, dtype=torch.float64).to(dtype)[:, None].expand_as(rows).contiguous()
+    expected = [rows, torch.zeros_like(rows), m, sizes.expand_as(rows).contiguous()]
+    found = [one.to(device, copy=True) for one in expected]
+    reference.adam_(*expected, pace([ROWS], [3], [True]), RATE)
+    kernels.adam_(*found, pace([ROWS], [3], [True], device), RATE)
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs, equal_nan=True, **CLOSE[dtype])
+
+
 @pytest.mark.parametrize("width", [2, 50, 700])
 def test_moments_of_rows(kernels: Backend, device: torch.device, dtype: torch.dtype, width: int) -> None:
     random = torch.Generator().manual_seed(0)

@@ -391,6 +391,73 @@ def test_rows_that_wait_end_as_if_they_had_not(
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(*found, strict=True))
 
 
+@pytest.mark.parametrize("size", [16, 90], ids=["wait", "all step"])
+@pytest.mark.parametrize(
+    ("name", "model", "options"),
+    [
+        ("transe", {}, {}),
+        ("transe", {"norm": 2}, {"sides": "alternate", "subsampling": True}),
+        ("distmult", {}, {"loss": "logistic", "filtered": False}),
+        ("complex", {}, {"sides": "tail", "temperature": 0.5}),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["single", "double"])
+def test_steps_in_one_call_have_the_bits_of_single_ones(
+    name: str, model: dict[str, int], options: dict[str, object], size: int, dtype: torch.dtype
+) -> None:
+    """Also where a site has no more triples, sits a run out, or begins anew."""
+    sites = {"a": random_graph(7, 150, 3, 90), "b": random_graph(8, 230, 4, 150)}
+    trainer, found = dataclasses.replace(SMALL, batch_size=size, chunk=6, **options), []
+    for together in (True, False):
+        training = start(trainer, MODELS[name](dim=9, **model), sites, dtype=dtype)
+        assert training._together is not None
+        entities = training.stepper.every[""].by_axis[Axis.ENTITY]
+        assert (getattr(entities, "taken", None) is not None) == (size == 16)
+        if not together:
+            training._together = None
+        losses = []
+        for epoch, chosen in enumerate([(0, 1), (1,), (0, 1)]):
+            training.choose(chosen)
+            losses.append(training.run(2 * epoch))
+            if epoch == 1:
+                training.restart()
+        tables = (table for _, table in training.tables.named().values())
+        found.append([*losses, training.clock, *tables, *training.state().values()])
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(*found, strict=True))
+    assert all(loss.isfinite().all() for loss in found[0][:3])
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("transe", {"chunk": 1}),
+        ("transe", {"loss": "margin"}),
+        ("transe", {"l3": 0.1}),
+        ("transe", {"optimizer": "row-adam"}),
+        ("transe", {"optimizer": "adagrad"}),
+        ("rotate", {}),
+        ("transh", {}),
+        ("transm", {}),
+        ("rescal", {}),
+    ],
+)
+def test_steps_of_another_kind_are_taken_one_by_one(name: str, options: dict[str, object]) -> None:
+    trainer = dataclasses.replace(SMALL, **{"chunk": 6, **options})
+    assert start(trainer, MODELS[name](dim=6), SITES)._together is None
+
+
+def test_steps_with_something_besides_are_taken_one_by_one() -> None:
+    trainer = dataclasses.replace(SMALL, chunk=6)
+    first = start(trainer, MODELS["transe"](dim=6), SITES)
+    assert first._together is not None
+    kept = Penalty(torch.zeros_like(first.tables.entities), lambda moments, by_site: by_site.sum(moments.gap))
+    twice = dataclasses.replace(first.tables, second=first.tables.to("cpu"))
+    of = first.corpus
+    assert Training(trainer, first.tables, of, penalties={Axis.ENTITY: kept})._together is None
+    assert Training(trainer, first.tables, of, objective=SMALL.objective)._together is None
+    assert Training(trainer, twice, of)._together is None
+
+
 @pytest.mark.parametrize("name", ["transe", "transh"])
 def test_rows_do_not_wait_where_others_move_them(name: str) -> None:
     """Most rows are in a batch; constraints move all; a penalty reads all."""

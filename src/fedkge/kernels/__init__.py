@@ -15,6 +15,7 @@ from fedkge.kernels.base import (
     Shared,
     Similarity,
     Tie,
+    Until,
 )
 from fedkge.kernels.beside import beside
 from fedkge.kernels.dispatch import Backend, backend, contrast, distil, similarity
@@ -35,6 +36,7 @@ __all__ = [
     "Shared",
     "Similarity",
     "Tie",
+    "Until",
     "backend",
     "beside",
     "contrast",

@@ -159,6 +159,19 @@ ADAGRAD_EPSILON = 1e-10  #: as torch.optim.Adagrad
 
 
 @dataclass(frozen=True, slots=True)
+class Until:
+    """How far the rows that a step reads may go: to the step before the next one that reads them.
+
+    Up to there they have no gradient.
+    """
+
+    ids: Tensor  # int64 [p], they may repeat
+    steps: Tensor  # int32 [p]
+    distinct: int  #: rows among the ids
+    by_row: Tensor  # int32 [e], room
+
+
+@dataclass(frozen=True, slots=True)
 class Pace:
     """Which of the stacked sites take a step now; site s owns the rows from ends[s - 1] to ends[s] - 1."""
 
@@ -169,6 +182,7 @@ class Pace:
     taken: Tensor | None = None  #: int32 [e], how many steps each row has taken, where rows may be late
     promised: tuple[Tensor, ...] | None = None  #: ids of the rows that count this step as taken already
     stepped: Tensor | None = None  #: int32 [e], the last step that was promised to each row and is taken
+    until: Until | None = None  #: how far rows go that are stepped, where the next steps are known
 
 
 @dataclass(frozen=True, slots=True)

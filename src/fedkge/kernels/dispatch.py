@@ -25,6 +25,7 @@ from fedkge.kernels.base import (
     Room,
     Shared,
     Similarity,
+    Until,
 )
 
 MODULES = {
@@ -146,6 +147,17 @@ class Backend(Protocol):
         ids: Sequence[Tensor] | None = None,
         promised: bool = False,
     ) -> None: ...
+    def foresee(
+        self,
+        table: Tensor,
+        m: Tensor,
+        v: Tensor,
+        pace: Pace,
+        adam: Adam,
+        read: Sequence[Sequence[Tensor]],
+        active: Sequence[Tensor],
+        rooms: tuple[Tensor, Tensor],
+    ) -> list[Until]: ...  # not on a GPU
     def adagrad_(self, table: Tensor, gradient: Tensor, squares: Tensor, pace: Pace, rate: float) -> None: ...
     def sgd_(self, table: Tensor, gradient: Tensor, pace: Pace, rate: float) -> None: ...
     def quantise(self, values: Tensor, scale: Tensor, most: int, per_byte: int) -> Tensor: ...

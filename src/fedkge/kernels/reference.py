@@ -23,6 +23,7 @@ from fedkge.kernels.base import (
     Shared,
     Similarity,
     Tie,
+    Until,
 )
 from fedkge.kernels.comparing import compare
 
@@ -224,7 +225,9 @@ def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace:
 
     Rows that were promised the step take it in any case.
     """
-    part = part.joined() if pace.promised is None else part.reaching(pace.promised)
+    until = pace.until
+    more = pace.promised if until is None else (until.ids,)
+    part = part.joined() if more is None else part.reaching(more)
     rows, gradient = touched(table, part)
     site = torch.searchsorted(pace.ends, rows, right=True)
     for s in pace.active.nonzero()[:, 0].tolist():
@@ -232,6 +235,47 @@ def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace:
         _adam_rows(table, gradient[mine], m, v, rows[mine], int(pace.steps[s]), adam)
         if pace.taken is not None:
             pace.taken[rows[mine]] = pace.taken[rows[mine]].clamp_min(int(pace.steps[s]))
+    if until is not None:
+        for row, last in dict(zip(until.ids.tolist(), until.steps.tolist(), strict=True)).items():
+            _go_on(table, m, v, pace, adam, row, last)
+
+
+def _go_on(table: Tensor, m: Tensor, v: Tensor, pace: Pace, adam: Adam, row: int, last: int) -> None:
+    """Let one row take its steps up to the last, without a gradient."""
+    assert pace.taken is not None
+    for step in range(int(pace.taken[row]) + 1, last + 1):
+        _adam_rows(table, torch.zeros_like(table[row]), m, v, slice(row, row + 1), step, adam)
+        pace.taken[row] = step
+
+
+def foresee(
+    table: Tensor,
+    m: Tensor,
+    v: Tensor,
+    pace: Pace,
+    adam: Adam,
+    read: Sequence[Sequence[Tensor]],
+    active: Sequence[Tensor],
+    rooms: tuple[Tensor, Tensor],
+) -> list[Until]:
+    """How far rows may go after each of the next steps: given are the rows that it reads, and who takes it.
+
+    Rows are made ready for their first reading. `rooms` are int32 [e] each: the first holds -1, before and
+    after. To be used by `adam_touched_`, in turn.
+    """
+    counts = [pace.steps, *(pace.steps + torch.stack(list(active[: k + 1])).sum(0) for k in range(len(read)))]
+    rows = [torch.cat(list(some)) for some in read]
+    due: dict[int, int] = {}  # the steps that a row must have taken before its next reading
+    found = []
+    for k, ids in reversed(list(enumerate(rows))):
+        site = torch.searchsorted(pace.ends, ids, right=True)
+        alone = counts[k + 1][site].tolist()  # that far a row goes which is not read again
+        steps = [due.get(row, last) for row, last in zip(ids.tolist(), alone, strict=True)]
+        found.append(Until(ids, torch.tensor(steps, dtype=torch.int32), len(ids.unique()), rooms[1]))
+        due |= zip(ids.tolist(), counts[k][site].tolist(), strict=True)
+    for row, steps_before in due.items():
+        _go_on(table, m, v, pace, adam, row, steps_before)
+    return found[::-1]
 
 
 def catch_up_(

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedkge.evaluation import Known, Ranks, metrics_by_side, rank
 from fedkge.exchange.announce import Id
 from fedkge.graphs.graph import Axis, Ids, Split
-from fedkge.methods import Member, Shared, Site
+from fedkge.methods import Member, Method, Shared, Site
 from fedkge.models import Tables
 from fedkge.nodes.terms import Terms
 from fedkge.randomness import byte_keys
@@ -127,7 +127,9 @@ class Stack:
         penalties = {}
         if kept is not None and kept.penalty is not None:
             penalties = {a: Penalty(of[kept.name], kept.penalty) for a, of in self.kept.items()}
-        objective = partial(terms.method.objective, terms.trainer, dials=self.dials)
+        objective = None  # the trainer's own
+        if type(terms.method).objective is not Method.objective:
+            objective = partial(terms.method.objective, terms.trainer, dials=self.dials)
         rest = (objective, penalties, self._changes(), self.captured)
         if self.protection is None:
             return Training(terms.trainer, self.tables, self.corpus, *rest)

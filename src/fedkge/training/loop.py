@@ -19,13 +19,16 @@ from fedkge.training.corpus import Corpus
 from fedkge.training.factored import Changes
 from fedkge.training.negatives import Chunks, own, shared
 from fedkge.training.stepper import Stepper
+from fedkge.training.together import Together
 from fedkge.training.trainer import Batch, BySite, Moments, Objective, Penalty, Trainer
 
 #: part of the entities: where a step reads no more, rows take their steps when they are read
 FEW = {"cpu": 0.25, "cuda": 0.5}
-#: steps that are captured as one, or on a CPU drawn at once; of captured ones, all but the first draw their
-#: batch beside the step before
-TOGETHER = 16
+FORESEEN = 0.75  #: the same where the next steps are known: rows are then written once for several steps
+#: steps that are captured as one: all but the first draw their batch beside the step before
+TOGETHER = 64
+#: steps that are drawn at once on a CPU, at most, and the pairs of positives and negatives in them
+DRAWN, PAIRS = 32, 1 << 23
 AHEAD = "ahead"  #: the stream in which the next batch is drawn and its rows are made ready
 
 
@@ -76,6 +79,7 @@ class Training:
         )
         self._lay_out(tuple(range(len(corpus.names))))
         self._captured = self._steps()
+        self._together = Together.of(self, usual=objective is None)
 
     def choose(self, sites: Sequence[int]) -> None:
         """Which sites `run` trains from now on, by their place in the corpus; at first all of them.
@@ -129,8 +133,8 @@ class Training:
         read = [
             2 * own + shared * self.trainer.negatives for own, shared in zip(self.counts, chunks, strict=True)
         ]
-        few = FEW[self.tables.device.type] * int(self.owned[1][list(self.chosen)].sum())
-        return max(read, default=0) <= few
+        part = FORESEEN if self._draws_ahead() else FEW[self.tables.device.type]
+        return max(read, default=0) <= part * int(self.owned[1][list(self.chosen)].sum())
 
     def state(self) -> dict[str, Tensor]:
         """Everything besides the tables and the number of the next epoch."""
@@ -169,7 +173,7 @@ class Training:
     def _epoch(self, epoch: int, factored: bool = False) -> None:
         self._shuffle(epoch)
         steps = self._steps_of(epoch)
-        at_once = TOGETHER if self._captured or self._draws_ahead() else 1
+        at_once = TOGETHER if self._captured else self._drawn_at_once()
         while together := tuple(islice(steps, at_once)):
             self._take(together, factored)
 
@@ -193,20 +197,28 @@ class Training:
     def _draws_ahead(self) -> bool:
         """Whether several steps are drawn before the first is taken.
 
-        On a CPU the kernels of a step leave nothing else in the caches: small work is faster done in a row.
-        Candidates of one's own would take too much room.
+        On a CPU the kernels of a step leave nothing else in the caches: small work is faster done in a row,
+        and rows that wait are stepped up to their next reading. Candidates of one's own would take too much
+        room.
         """
         return self.tables.device.type == "cpu" and self.trainer.chunk > 1
+
+    def _drawn_at_once(self) -> int:
+        pairs = max(self.counts, default=0) * self.trainer.negatives
+        return max(1, min(DRAWN, PAIRS // max(1, pairs))) if self._draws_ahead() else 1
 
     def _take(self, steps: Sequence[tuple[Size, Side]], factored: bool) -> None:
         """Some steps, captured where steps are."""
         take = partial(self._run, factored=factored)
         if self._captured:
             self._captured[factored](take, *steps)
+        elif self._together:
+            self._together(steps)
         elif self._draws_ahead():
             drawn = [self._drawn(*step, self.clock + i * self._tick) for i, step in enumerate(steps)]
+            for stepper in self.steppers.values():
+                stepper.foresee(*zip(*drawn, strict=True))
             for batch, active in drawn:
-                self._ready(batch, False)
                 self._step(batch, active, factored)
         else:
             take(*steps)
@@ -325,8 +337,11 @@ def one_thread() -> Iterator[None]:
 @contextmanager
 def _deterministic(trainer: Trainer) -> Iterator[None]:
     before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(trainer.deterministic or before)
+    if before or not trainer.deterministic:
+        yield  # to ask again for what is so imports torch's compiler: seconds
+        return
+    torch.use_deterministic_algorithms(True)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.use_deterministic_algorithms(False)

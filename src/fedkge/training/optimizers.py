@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedkge.kernels import Adam as AdamOptions
-from fedkge.kernels import Pace, backend
+from fedkge.kernels import Pace, Until, backend
 from fedkge.models import Gradient
 
 
@@ -58,6 +58,8 @@ class Adam(Optimizer):
     taken: Tensor | None = None  #: int32 [e], the steps that each row has taken, where rows may be late
     _stepped: Tensor | None = None  # int32 [e], of those that were promised the last that is taken
     _every: Tensor | None = None  # rates of all steps: captured steps read them where they are
+    _rooms: tuple[Tensor, Tensor] | None = None  # int32 [e] twice, for `foresee`
+    _until: Sequence[Until] = ()  # of the next steps, where these are known
 
     def begin(self, pace: Pace) -> None:
         if self.table.is_cuda:  # a launch, which others need not wait for
@@ -66,7 +68,8 @@ class Adam(Optimizer):
     def step(self, gradient: Gradient, pace: Pace) -> None:
         kernels, options = backend(self.table.device), AdamOptions(self.rate)
         state = self.state["m"], self.state["v"]
-        pace = replace(pace, rates=self._rates, taken=self.taken, stepped=self._stepped)
+        until, *self._until = self._until or (None,)
+        pace = replace(pace, rates=self._rates, taken=self.taken, stepped=self._stepped, until=until)
         if gradient.dense is not None:
             kernels.adam_(self.table, gradient.dense, *state, pace, options)
         else:
@@ -75,7 +78,7 @@ class Adam(Optimizer):
 
     def wait(self, late: bool) -> None:
         """Whether rows may be late from now on; none is now."""
-        self.taken = self._stepped = self._every = None
+        self.taken = self._stepped = self._every = self._rooms = None
         if late:
             self.taken = torch.zeros(len(self.table), dtype=torch.int32, device=self.table.device)
             self._stepped = torch.zeros_like(self.taken)
@@ -92,6 +95,27 @@ class Adam(Optimizer):
         state, pace = (self.state["m"], self.state["v"]), replace(pace, rates=self._every, taken=self.taken)
         kernels, options = backend(self.table.device), AdamOptions(self.rate)
         kernels.catch_up_(self.table, *state, pace, options, ids, promised)
+
+    def foresee(self, pace: Pace, read: Sequence[Sequence[Tensor]], active: Sequence[Tensor]) -> None:
+        """The next steps, on a CPU: the rows that each reads, and the sites that take it.
+
+        Rows are made ready for all of them: a row is stepped once for all steps up to its next reading.
+        """
+        taken, *rooms = self.rooms()
+        state, options = (self.state["m"], self.state["v"]), AdamOptions(self.rate)
+        pace = replace(pace, taken=taken)
+        self._until = backend(self.table.device).foresee(
+            self.table, *state, pace, options, read, active, (rooms[0], rooms[1])
+        )
+
+    def rooms(self) -> tuple[Tensor, Tensor, Tensor]:
+        """`taken`, and what kernels need that foresee; of no rows where none may be late."""
+        if self.taken is None:
+            none = torch.empty(0, dtype=torch.int32)
+            return none, none, none
+        if self._rooms is None:
+            self._rooms = torch.full_like(self.taken, -1), torch.empty_like(self.taken)
+        return self.taken, *self._rooms
 
 
 class RowAdam(Adam):

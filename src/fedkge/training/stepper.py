@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 
 import torch
@@ -138,6 +138,19 @@ class Stepper:
         whole = self.kind.from_factors and not self.kind.rows_only
         return whole and self.tables.gradients[axis].dense is None
 
+    @property
+    def plain(self) -> bool:
+        """Whether steps are those of Adam over both tables, and nothing else is done to rows."""
+        own = self.every[""].by_axis
+        return (
+            list(self.every) == [""]
+            and set(self.ends) == set(Axis)
+            and not self.factored
+            and not self._constrained
+            and all(type(optimizer) is Adam for optimizer in own.values())
+            and all(gradient.dense is None for gradient in self.tables.gradients.values())
+        )
+
     def wait(self, late: bool) -> None:
         """Whether entities take their steps when they are read, from the next `open` on."""
         optimizer = self.every[""].by_axis[Axis.ENTITY]
@@ -169,6 +182,11 @@ class Stepper:
         """Before a step begins: the rows that it reads are as if they had taken every step that has begun."""
         for optimizer, pace in self._waiting():
             optimizer.catch_up(pace, batch.entities, self.ahead)
+
+    def foresee(self, batches: Sequence[Batch], active: Sequence[Tensor]) -> None:
+        """The same for several steps at once, none of which has begun; on a CPU."""
+        for optimizer, pace in self._waiting():
+            optimizer.foresee(pace, [batch.entities for batch in batches], active)
 
     def close(self) -> None:
         """After the last: all rows are."""

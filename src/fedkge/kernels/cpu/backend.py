@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from fedkge.kernels.base import (
     Pace,
     Shared,
     Similarity,
+    Until,
 )
 from fedkge.kernels.cipher import GRID, MOST
 from fedkge.kernels.cpu import (
@@ -41,12 +43,15 @@ from fedkge.kernels.cpu import (
     sampling,
     sharing,
     similarity,
+    together,
 )
 
+steps_together = together.run
 clip_factors, turn = reference.clip_factors, reference.turn
 
 KINDS = {torch.float32: np.float32, torch.float64: np.float64}
 PIECES = 256  #: parts that an optimizer's rows are dealt out in
+NOWHERE = (np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32))  #: no row goes further
 
 
 def _rows(tensor: Tensor) -> NDArray[np.float32]:
@@ -302,26 +307,17 @@ def _clear_inactive(gradient: NDArray[np.floating], pace: Pace) -> None:
         gradient[start:end] = 0
 
 
-def _corrections(steps: NDArray[np.int64], adam: Adam, dtype: np.dtype[np.floating]) -> list[object]:
-    return _corrections_of(tuple(steps.tolist()), adam, dtype)  # both tables of a step have the same
+def adam_rates(adam: Adam, dtype: np.dtype[np.floating], step: int) -> tuple[object, object]:
+    """Adam's `numbers`, and its `rates` of all steps up to that one, as `stepping.adam_row` has them."""
+    return _rates_below(adam, dtype, 1 << int(step).bit_length())
 
 
 @lru_cache(8)
-def _corrections_of(taken: tuple[int, ...], adam: Adam, dtype: np.dtype[np.floating]) -> list[object]:
-    steps = np.array(taken)
-    return [(1 - beta**steps).astype(dtype) for beta in (adam.beta1, adam.beta2)]
-
-
-@lru_cache(8)
-def _all_corrections(adam: Adam, dtype: np.dtype[np.floating], count: int) -> list[object]:
-    """Those of the steps below `count`; that of step 0 is not used."""
-    return _corrections_of(tuple(range(count)), adam, dtype)
-
-
-@lru_cache(8)
-def _constants(adam: Adam, dtype: np.dtype[np.floating]) -> tuple[object, ...]:
+def _rates_below(adam: Adam, dtype: np.dtype[np.floating], count: int) -> tuple[object, object]:
     beta1, beta2 = adam.beta1, adam.beta2
-    return tuple(map(dtype.type, (adam.rate, beta1, beta2, 1 - beta1, 1 - beta2, adam.epsilon)))
+    steps = np.maximum(np.arange(count), 1)  # step 0 is not used
+    rates = np.stack((adam.rate / (1 - beta1**steps), 0.5 / np.sqrt(1 - beta2**steps)), 1)
+    return np.array((beta1, beta2, 1 - beta1, 1 - beta2, adam.epsilon), dtype), rates.astype(dtype)
 
 
 def all_rates(adam: Adam, like: Tensor) -> Tensor | None:
@@ -337,24 +333,57 @@ def moments(table: Tensor, kept: Tensor) -> Tensor:
 def adam_(table: Tensor, gradient: Tensor, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
     arrays = [tensor.detach().numpy() for tensor in (table, gradient, m, v)]
     dtype = arrays[0].dtype
-    corrections = _corrections(pace.steps.numpy(), adam, dtype)
-    optimizers.adam(*arrays, _pieces(pace), *corrections, _constants(adam, dtype))
+    steps = pace.steps.numpy()
+    optimizers.adam(*arrays, _pieces(pace), steps, *adam_rates(adam, dtype, steps.max()))
     _clear_inactive(arrays[1], pace)
 
 
 def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
+    until = pace.until
     part = part if pace.promised is None else part.reaching(pace.promised)
     groups = _groups(table, part)
+    if until is not None and len(groups[0]) < until.distinct:  # some get no gradient, and step all the same
+        part = part.reaching((until.ids,))
+        groups = _groups(table, part)
     site = np.searchsorted(pace.ends.numpy(), groups[0], side="right")
-    state, dtype = (m.numpy(), v.numpy()), m.numpy().dtype
-    corrections = _corrections(pace.steps.numpy(), adam, dtype)
-    active = pace.active.numpy()
-    sites = (site, active, *corrections)
-    optimizers.adam_touched(*_factors(table, part), *groups, *state, *sites, _constants(adam, dtype))
+    state, steps, active = (m.numpy(), v.numpy()), pace.steps.numpy(), pace.active.numpy()
+    far = NOWHERE if until is None else tuple(map(_rows, (until.ids, until.steps, until.by_row)))
+    most = int(steps.max() if until is None else max(steps.max(), until.steps.max()))
+    rates = adam_rates(adam, state[0].dtype, most)
+    sites = (site, active, steps)
+    optimizers.adam_touched(*_factors(table, part), *groups, *state, *sites, *far, *rates)
     if pace.taken is not None:
         stepped, taken = active[site], pace.taken.numpy()
         rows = groups[0][stepped]
-        taken[rows] = np.maximum(taken[rows], pace.steps.numpy()[site[stepped]])
+        reached = steps[site[stepped]] if until is None else far[2][rows]
+        taken[rows] = np.maximum(taken[rows], reached)
+
+
+def foresee(
+    table: Tensor,
+    m: Tensor,
+    v: Tensor,
+    pace: Pace,
+    adam: Adam,
+    read: Sequence[Sequence[Tensor]],
+    active: Sequence[Tensor],
+    rooms: tuple[Tensor, Tensor],
+) -> list[Until]:
+    assert pace.taken is not None
+    due, by_row = rooms
+    ids = np.concatenate([_rows(one) for some in read for one in some])
+    bounds = np.cumsum([0, *(sum(one.numel() for one in some) for some in read)])
+    taking = np.stack([one.numpy() for one in active]).astype(np.int64)
+    counts = pace.steps.numpy() + np.concatenate((np.zeros_like(taking[:1]), taking.cumsum(0)))
+    until, distinct = np.empty(len(ids), np.int32), np.empty(len(read), np.int64)
+    late = np.empty((min(len(ids), len(table)), 3), np.int64)
+    where = (ids, bounds, pace.ends.numpy(), counts, pace.taken.numpy(), due.numpy())
+    late = late[: optimizers.foresee(*where, until, distinct, late)]
+    arrays = [tensor.detach().numpy() for tensor in (table, m, v)]
+    optimizers.catch_up(*arrays, late, *adam_rates(adam, arrays[0].dtype, counts.max()))
+    rows, last = torch.from_numpy(ids), torch.from_numpy(until)
+    parts = (slice(a, b) for a, b in pairwise(bounds.tolist()))
+    return [Until(rows[own], last[own], int(n), by_row) for own, n in zip(parts, distinct, strict=True)]
 
 
 def catch_up_(
@@ -374,20 +403,18 @@ def catch_up_(
     if promised:
         taken[every] = np.maximum(taken[every], steps[np.searchsorted(ends, every, side="right")] + 1)
     arrays = [tensor.detach().numpy() for tensor in (table, m, v)]
-    dtype = arrays[0].dtype
-    corrections = _all_corrections(adam, dtype, 1 << int(steps.max()).bit_length())
-    optimizers.catch_up(*arrays, late, *corrections, _constants(adam, dtype))
+    optimizers.catch_up(*arrays, late, *adam_rates(adam, arrays[0].dtype, steps.max()))
 
 
 def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: Pace, adam: Adam) -> None:
     groups = _groups(table, part)
     state = [tensor.detach().numpy() for tensor in (m, v)]
-    dtype = state[0].dtype
-    sites = (_pieces(pace), *_corrections(pace.steps.numpy(), adam, dtype))
+    dtype, steps = state[0].dtype, pace.steps.numpy()
     none = state[0][:0], np.empty((0, 3), dtype)
     tie = none if part.tie is None else map(_rows, (part.tie.kept, part.tie.factors))
     factors = _factors(table, part)
-    optimizers.adam_whole(*factors, *groups, *tie, *state, *sites, _constants(adam, dtype))
+    rates = adam_rates(adam, dtype, steps.max())
+    optimizers.adam_whole(*factors, *groups, *tie, *state, _pieces(pace), steps, *rates)
 
 
 def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, pace: Pace, rate: float) -> None:

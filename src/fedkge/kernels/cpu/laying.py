@@ -51,7 +51,7 @@ def _copy(row, span, parts, out):
 
 
 @written()
-def _places(starts):
+def places_of(starts):
     """Where each chunk's queries go, in whole groups [c + 1]."""
     placed = np.zeros_like(starts)
     for k in range(starts.shape[0] - 1):
@@ -59,16 +59,21 @@ def _places(starts):
     return placed
 
 
+@written()
+def sizes_of(kind, width, n, lanes):
+    """How wide queries are in whole vectors, and how many rows packed negatives have."""
+    parts = 2 if kind == MODULUS else 1
+    return -(-(width // parts) // lanes) * lanes * parts, -(-n // SIDE) * SIDE + SIDE
+
+
 def room(kind, query, table, negatives, starts):
     """Where each chunk's queries go [c + 1], and room for all queries and packed negatives, not written.
 
     Queries that fill whole vectors and groups stay where they are.
     """
-    placed = _places(starts)
+    placed = places_of(starts)
     (c, n), lanes = negatives.shape, BYTES // table.itemsize
-    parts = 2 if kind == MODULUS else 1
-    wide = -(-(table.shape[1] // parts) // lanes) * lanes * parts
-    rows = -(-n // SIDE) * SIDE + SIDE
+    wide, rows = sizes_of(kind, table.shape[1], n, lanes)
     there = query.shape == (placed[-1], wide)  # chunks are whole groups, or there would be more places
     queries = query if there else aligned((placed[-1], wide), table.dtype)
     return placed, queries, aligned((c, wide // lanes, rows, lanes), table.dtype)

@@ -1,10 +1,9 @@
 """Optimizer steps on the CPU: over whole tables, or over the rows a batch touched.
 
 `pieces` [k, 3] are the rows that take a step (a stacked site that has run out of batches takes none): from,
-to, and the number of the site, which has its own bias corrections of Adam. One loop over the pieces of all
-sites: a thousand small sites are one parallel loop, not a thousand. Gradients are cleared on the way. Adam's
-`constants` are (rate, beta1, beta2, 1 - beta1, 1 - beta2, epsilon): taken in float32, 1 - beta2 would lose
-four digits.
+to, and the number of the site, which has its own number of the step. One loop over the pieces of all sites: a
+thousand small sites are one parallel loop, not a thousand. Gradients are cleared on the way. `numbers` and
+`rates` are Adam's, as `stepping.adam_row` has them.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import numpy as np
 from fedkge.kernels.cpu.compile import elementwise, inline, serial
 from fedkge.kernels.cpu.prefetch import ask
 from fedkge.kernels.cpu.similarity import ask_row, row_gradient, row_sum
+from fedkge.kernels.cpu.stepping import adam_row, spare
 
 
 @serial()
@@ -39,24 +39,14 @@ def pieces(ends, active, most):
     return out
 
 
-@inline()
-def adam_row(row, m, v, g, constants, c1, c2):
-    """One step of Adam (Kingma & Ba, 2015) as torch.optim.Adam takes it; c1, c2: bias corrections."""
-    rate, beta1, beta2, rest1, rest2, epsilon = constants
-    step, root = rate / c1, row.dtype.type(1) / np.sqrt(c2)
-    for d in range(row.shape[0]):
-        m[d] = beta1 * m[d] + rest1 * g[d]
-        v[d] = beta2 * v[d] + rest2 * g[d] * g[d]
-        row[d] -= step * m[d] / (np.sqrt(v[d]) * root + epsilon)
-
-
 @elementwise()
-def adam(table, gradient, m, v, pieces, c1, c2, constants):
+def adam(table, gradient, m, v, pieces, steps, numbers, rates):
     zero = table.dtype.type(0)
     for piece in numba.prange(pieces.shape[0]):
         first, last, s = pieces[piece]
+        room = spare(table)
         for i in range(first, last):
-            adam_row(table[i], m[i], v[i], gradient[i], constants, c1[s], c2[s])
+            adam_row(table[i], m[i], v[i], gradient[i], numbers, rates, steps[s], 0, room)
             gradient[i, :] = zero
 
 
@@ -112,17 +102,25 @@ def adam_touched(
     v,
     site,
     active,
-    c1,
-    c2,
-    constants,
+    steps,
+    ids,
+    last_steps,
+    until,
+    numbers,
+    rates,
 ):
-    """Compute the gradient of each touched row and step it at once; `site[k]` owns the k-th row."""
+    """Compute the gradient of each touched row and step it at once; `site[k]` owns the k-th row.
+
+    Rows `ids` go on without a gradient, up to `last_steps`: `until` [e] is room. Without ids none does.
+    """
     groups, total = rows.shape[0], order.shape[0]
+    for p in range(ids.shape[0]):
+        until[ids[p]] = last_steps[p]
     chunks = min(groups, 256)
     for chunk in numba.prange(chunks):
         first = np.searchsorted(starts[:groups], chunk * total // chunks)
         last = np.searchsorted(starts[:groups], (chunk + 1) * total // chunks)
-        gradient = np.empty(table.shape[1], table.dtype)
+        gradient, room = np.empty(table.shape[1], table.dtype), spare(table)
         g, four = np.empty(4, table.dtype), np.empty(4, np.int64)
         for k in range(first, last):
             i, s = rows[k], site[k]
@@ -135,7 +133,8 @@ def adam_touched(
             _gradient(
                 kind, query, table[i], n, scores, d_scores, ahead, values, starts, order, k, g, four, gradient
             )
-            adam_row(table[i], m[i], v[i], gradient, constants, c1[s], c2[s])
+            more = until[i] - steps[s] if ids.shape[0] > 0 else 0
+            adam_row(table[i], m[i], v[i], gradient, numbers, rates, steps[s], more, room)
 
 
 @serial()
@@ -155,23 +154,51 @@ def late(ids, taken, ends, steps, out):
 
 
 @elementwise()
-def catch_up(table, m, v, late, c1, c2, constants):
-    """`adam` for late rows: of a row with a gradient of 0; `c1` and `c2` are those of every step."""
-    rate, beta1, beta2, _, _, epsilon = constants
-    one = table.dtype.type(1)
+def catch_up(table, m, v, late, numbers, rates):
+    """`adam` for late rows: of a row with a gradient of 0."""
+    nothing = np.zeros(table.shape[1], table.dtype)
     for place in numba.prange(late.shape[0]):
-        i = late[place, 0]
+        i, taken, due = late[place]
         soon = late[min(place + 1, late.shape[0] - 1), 0]
         ask(table, soon)
         ask(m, soon)
         ask(v, soon)
-        row, first, second = table[i], m[i], v[i]
-        for step in range(late[place, 1] + 1, late[place, 2] + 1):
-            pace, root = rate / c1[step], one / np.sqrt(c2[step])
-            for d in range(row.shape[0]):
-                first[d] *= beta1
-                second[d] *= beta2
-                row[d] -= pace * first[d] / (np.sqrt(second[d]) * root + epsilon)
+        adam_row(table[i], m[i], v[i], nothing, numbers, rates, taken + 1, due - taken - 1, spare(table))
+
+
+@serial()
+def foresee(ids, bounds, ends, counts, taken, due, until, distinct, late):
+    """For steps that read the rows ids[bounds[k]:bounds[k + 1]]: who is late, and how far each row may go.
+
+    `counts` [steps + 1, sites] are the steps that each site has taken before each of them, and after the
+    last. A row that a step reads may then take all steps up to the next one that reads it: until[p] for the
+    one at place p. One that is not read again waits. `distinct` [steps] tells how many rows each step reads.
+    Before the first step, rows must have taken those that come before their first reading: `late` [k, 3] gets
+    who has not, and they count as caught up. `due` holds -1 for every row, before and after. Returns how many
+    are late.
+    """
+    alone = ends.shape[0] == 1
+    for k in range(bounds.shape[0] - 2, -1, -1):
+        for p in range(bounds[k], bounds[k + 1]):
+            i = ids[p]
+            if due[i] < 0:
+                until[p] = counts[k + 1, 0 if alone else np.searchsorted(ends, i, side="right")]
+            else:
+                until[p] = due[i]
+        distinct[k] = 0
+        for p in range(bounds[k], bounds[k + 1]):
+            i = ids[p]
+            before = counts[k, 0 if alone else np.searchsorted(ends, i, side="right")]
+            distinct[k] += due[i] != before  # a later reading comes after more steps
+            due[i] = before
+    found = 0
+    for i in ids:
+        if taken[i] < due[i]:
+            late[found, 0], late[found, 1], late[found, 2] = i, taken[i], due[i]
+            taken[i] = due[i]
+            found += 1
+        due[i] = -1
+    return found
 
 
 @inline()
@@ -200,9 +227,9 @@ def adam_whole(
     m,
     v,
     pieces,
-    c1,
-    c2,
-    constants,
+    steps,
+    numbers,
+    rates,
 ):
     """`adam`, with each row's gradient computed where it is used: no table of gradients is kept.
 
@@ -211,7 +238,7 @@ def adam_whole(
     for piece in numba.prange(pieces.shape[0]):
         first, last, s = pieces[piece]
         gradient, nothing = np.empty(table.shape[1], table.dtype), np.zeros(table.shape[1], table.dtype)
-        g, four = np.empty(4, table.dtype), np.empty(4, np.int64)
+        g, four, room = np.empty(4, table.dtype), np.empty(4, np.int64), spare(table)
         k = np.searchsorted(rows, first)
         for i in range(first, last):
             pull = nothing
@@ -239,4 +266,4 @@ def adam_whole(
                 pull = gradient
             if kept.shape[0] > 0:
                 tie_row(table[i], kept[i], ties[i], gradient)
-            adam_row(table[i], m[i], v[i], pull, constants, c1[s], c2[s])
+            adam_row(table[i], m[i], v[i], pull, numbers, rates, steps[s], 0, room)

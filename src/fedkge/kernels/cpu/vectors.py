@@ -39,6 +39,8 @@ class Vectors:
         self.vector = ir.VectorType(self.scalar, self.lanes)
         self.bits = ir.VectorType(I64 if double else I32, self.lanes)
         self.suffix = f"v{self.lanes}f{8 * self.item}"
+        self.least = 2.2250738585072014e-308 if double else 1.1754943508222875e-38  # normal number
+        self.most = 1.7976931348623157e308 if double else 3.4028234663852886e38
 
     def load(self, address: Any, offset: Any = 0) -> Any:
         return self.b.load(self._at(address, offset), align=self.item)
@@ -87,8 +89,7 @@ class Vectors:
 
     def square(self, x: Any, y: Any) -> Any:
         """x^2 + y^2 + the least normal number, so that one over its root is finite."""
-        tiny = self.constant(2.2250738585072014e-308 if self.item == 8 else 1.1754943508222875e-38)
-        return self.fma(y, y, self.fma(x, x, tiny))
+        return self.fma(y, y, self.fma(x, x, self.constant(self.least)))
 
     def add_root(self, square: Any, total: Any) -> Any:
         """`total` plus twice the root, to the last bits of the type."""
@@ -109,12 +110,29 @@ class Vectors:
 
         Twice, because this spares a multiplication.
         """
-        kind = ir.FunctionType(self.vector, [self.vector, self.vector, ir.IntType(16)])
-        name = "llvm.x86.avx512.rsqrt14.ps.512"
-        function = cgutils.get_or_insert_function(self.b.module, kind, name)
-        first = self.b.call(function, [square, self.constant(0.0), ir.IntType(16)(-1)])
+        first = self._estimate("rsqrt14", square)
         root = self.b.fmul(square, first)
         return first, root, self.fma(self.b.fneg(root), first, self.constant(3.0))
+
+    def _estimate(self, name: str, value: Any) -> Any:
+        kind = ir.FunctionType(self.vector, [self.vector, self.vector, ir.IntType(16)])
+        function = cgutils.get_or_insert_function(self.b.module, kind, f"llvm.x86.avx512.{name}.ps.512")
+        return self.b.call(function, [value, self.constant(0.0), ir.IntType(16)(-1)])
+
+    def double_root(self, square: Any) -> Any:
+        """Twice the root of a positive number that is neither tiny nor infinite, to the last bits."""
+        if self.suffix != "v16f32":
+            return self.b.fmul(self._call("sqrt", square), self.constant(2.0))
+        root, rest = self._newton(square)[1:]
+        return self.b.fmul(root, rest)
+
+    def quotient(self, above: Any, below: Any) -> Any:
+        """`above` by `below`, to the last bits of the type."""
+        if self.suffix != "v16f32":
+            return self.b.fdiv(above, below)
+        first = self._estimate("rcp14", below)
+        rest = self.fma(self.b.fneg(below), first, self.constant(2.0))
+        return self.b.fmul(above, self.b.fmul(first, rest))
 
     def signed(self, sign: Any, value: Any) -> Any:
         """`value`, negated where `sign` is negative."""
@@ -164,6 +182,25 @@ class Vectors:
         self.b.cbranch(self.b.icmp_signed("<", following, count), head, after)
         self.b.position_at_end(after)
         return found
+
+    def loop_if_any(
+        self, count: Any, carried: Sequence[Any], body: Callable[[Any, list[Any]], list[Any]]
+    ) -> list[Any]:
+        """`loop`, or nothing where `count` is 0."""
+        before = self.b.block
+        some, after = self.b.append_basic_block("some"), self.b.append_basic_block("either")
+        self.b.cbranch(self.b.icmp_signed(">", count, I64(0)), some, after)
+        self.b.position_at_end(some)
+        found, end = self.loop(count, carried, body), self.b.block
+        self.b.branch(after)
+        self.b.position_at_end(after)
+        values = []
+        for first, last in zip(carried, found, strict=True):
+            value = self.b.phi(first.type)
+            value.add_incoming(first, before)
+            value.add_incoming(last, end)
+            values.append(value)
+        return values
 
 
 def vectorised(count: int, write: Callable[..., None]) -> Any:

@@ -16,7 +16,7 @@ from fedkge.kernels.gpu.similarity import DOT, L2
 from fedkge.kernels.gpu.sloping import Slopes, slope_of
 
 #: queries that a program contrasts, and the parts that their coordinates are dealt out in
-TILES = dict.fromkeys(Similarity, (4, 4))
+TILES = dict.fromkeys(Similarity, (4, 4)) | {Similarity.DOT: (8, 4)}
 MOST = 256  #: negatives that a program compares queries with itself; more are compared before
 APART = (Similarity.DOT,)  #: and these always are
 SCORES, CONTRAST, LAID = (tl.constexpr(what) for what in range(3))  #: what is asked for
