@@ -20,6 +20,7 @@ from fedkge.reports.folders.load import events
 
 LINE = [sys.executable, "-c", "from fedkge.cli.main import main; main()"]
 ENVIRONMENT = {**os.environ, "NUMBA_NUM_THREADS": "1"}
+ABSENT = ("typer", "click", "rich", "plotly", "pandas")  #: packages that a GPU machine may lack
 CONFIG = """
 rounds = 6
 data     = { path = "federation" }
@@ -49,6 +50,14 @@ def write_home(home: Path) -> None:
     north = write_site(home / "federation" / "north", 0, "ab")
     write_site(home / "federation" / "south", 1, "bcd", north)
     (home / "tiny.toml").write_text(CONFIG)
+
+
+def without_packages(folder: Path) -> dict[str, str]:
+    """An environment in which the packages of the command line cannot be imported; `folder` is made."""
+    folder.mkdir(exist_ok=True)
+    for name in ABSENT:
+        (folder / f"{name}.py").write_text(f"raise ImportError('{name} is not here')\n")
+    return {**ENVIRONMENT, "PYTHONPATH": str(folder)}
 
 
 def process(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

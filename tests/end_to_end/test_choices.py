@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from commands import without_packages
+
 pytest.importorskip("numba")
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +37,6 @@ choices.CHOICES = (choices.Choice("tiny", "fedprox", "mu", (0.1, 0.001), 3),)
 if __name__ == "__main__":
     choices.main()
 """
-ABSENT = ("typer", "click", "rich", "plotly", "pandas")
 
 
 @pytest.fixture
@@ -49,11 +50,9 @@ def choices(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A preset of its own, and a script that tries two values of an option of it."""
-    for folder in ("examples", "absent", "docs"):
+    for folder in ("examples", "docs"):
         (tmp_path / folder).mkdir()
     (tmp_path / "examples" / "tiny.toml").write_text(PRESET)
-    for name in ABSENT:
-        (tmp_path / "absent" / f"{name}.py").write_text(f"raise ImportError('{name} is not here')\n")
     text = SCRIPT.format(benchmarks=str(ROOT / "benchmarks"), root=str(tmp_path))
     (tmp_path / "script.py").write_text(text)
     return tmp_path
@@ -63,7 +62,7 @@ def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "script.py", *arguments],
         cwd=project,
-        env={**os.environ, "PYTHONPATH": str(project / "absent")},
+        env=without_packages(project / "absent"),
         capture_output=True,
         text=True,
         timeout=300,

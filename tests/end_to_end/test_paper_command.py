@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import answer, fedkge, refused, started
+from commands import answer, fedkge, refused, started, without_packages
 from fedkge.papers.catalogue import jobs, read_tables
 from fedkge.papers.protocols import read_protocols
 from fedkge.papers.records import read_lines, read_records, write_records
@@ -187,6 +189,36 @@ def test_lanes_give_the_same_and_records_are_taken_in(project: Path) -> None:
         "| federation | transe | fedep | FedE, Table 1 | 2 |"
         in (project / "docs/results/p-table1.md").read_text()
     )
+
+
+def test_a_machine_without_the_packages_of_the_command_line_runs_what_is_missing(project: Path) -> None:
+    around = without_packages(project / "absent")
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "fedkge.papers", "p-table1", "--records", "new.jsonl", *arguments]
+        return subprocess.run(line, cwd=project, env=around, capture_output=True, text=True, check=False)
+
+    rows = ("--rows", "*/fedep", "*/single", "--lanes", "2", "--set", "trainer.chunk=3")
+    planned = run(*rows, "--dry-run")
+    assert planned.stdout.splitlines() == [
+        "p-2020-small-transe/fedep, seed 0",
+        "p-2020-small-transe/single, seed 0",
+    ]
+    stopped = run(*rows, "--seconds", "0")
+    assert stopped.returncode == 0, stopped.stderr
+    assert "note: 2 runs are left; the same command goes on" in stopped.stderr
+    done = run(*rows)
+    assert done.returncode == 0, done.stderr
+    assert "note: 2 of 2 runs are recorded" in run(*rows).stderr
+    assert read_records(project) == {}
+    assert fedkge("paper", "add", "new.jsonl").exit_code == 0
+    page = (project / "docs/results/p-table1.md").read_text()
+    assert page.count("negatives shared by 3 (paper: own)") == 2
+    for wrong in (("--set", "trainer.lr=1"), ("--rows", "nobody"), ("--lanes", "0"), ("--device", "gpu")):
+        failed = run(*wrong)
+        assert failed.returncode == 2
+        assert "error: " in failed.stderr.splitlines()[-1]
+        assert "Traceback" not in failed.stderr
 
 
 def wait_for(found: Callable[[], bool]) -> None:
