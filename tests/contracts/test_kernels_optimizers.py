@@ -405,6 +405,22 @@ def test_rows_are_stepped_up_to_their_next_reading(
             )
 
 
+@pytest.mark.parametrize("taken", [39_995, 65_530, 100_000])
+def test_late_rows_after_many_steps(
+    kernels: Backend, device: torch.device, dtype: torch.dtype, taken: int
+) -> None:
+    """Adam's corrections are 1 from some step on, and tables of them end there."""
+    first = torch.randn(3, ROWS, WIDTH, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    slow, late = ([one.to(device, copy=True) for one in first.to(dtype).abs()] for device in ("cpu", device))
+    for kernel, own, where in ((reference, slow, "cpu"), (kernels, late, device)):
+        had = torch.full((ROWS,), taken, dtype=torch.int32, device=where)
+        due = replace(pace([ROWS], [taken + 13], [True], where), taken=had)
+        kernel.catch_up_(*own, due, RATE)  # type: ignore[attr-defined]
+        assert (had == taken + 13).all()
+    for mine, theirs in zip(late, slow, strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs, **CLOSE[dtype])
+
+
 def test_moments_of_all_sizes(kernels: Backend, device: torch.device, dtype: torch.dtype) -> None:
     """Roots and quotients of what is nothing, tiny, large, or no number, as torch has them."""
     large = 1e300 if dtype == torch.float64 else 1e37

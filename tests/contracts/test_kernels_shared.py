@@ -315,14 +315,21 @@ def test_a_batch_is_dealt_as_the_deck_says(kernels: Backend, device: torch.devic
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [32, 16])
-def test_narrower_vectors_agree_up_to_rounding(width: int, tmp_path: Path) -> None:
-    """As on processors without AVX-512 (32 bytes: AVX2), in a process and a cache of its own."""
+@pytest.mark.parametrize("width", [32, 16, "generic"])
+def test_narrower_vectors_agree_up_to_rounding(width: int | str, tmp_path: Path) -> None:
+    """As on processors without AVX-512 (32 bytes: AVX2), in a process and a cache of its own.
+
+    Or for any processor, whatever this one has.
+    """
     pytest.importorskip("numba")
     code = """
 import sys, torch
 import fedkge.kernels.cpu.vectors as vectors
-vectors.BYTES = int(sys.argv[1])
+if sys.argv[1] == "generic":
+    assert vectors.BYTES == 16
+else:
+    vectors.BYTES = int(sys.argv[1])
+import test_kernels_optimizers as optimizers
 import test_kernels_shared as tests
 from fedkge.kernels import Similarity, backend
 cpu = torch.device("cpu")
@@ -331,10 +338,20 @@ for kind in Similarity:
         for case in tests.CASES:
             tests.test_scores_and_gradients(backend(cpu), cpu, kind, dtype, case)
             tests.test_contrast(backend(cpu), cpu, kind, dtype, case, 1.0)
+for dtype in (torch.float32, torch.float64):
+    optimizers.test_moments_of_all_sizes(backend(cpu), cpu, dtype)
+    optimizers.test_late_rows_after_many_steps(backend(cpu), cpu, dtype, 39_995)
+    for now in optimizers.TURNS:
+        optimizers.test_step_equals_reference(backend(cpu), cpu, dtype, optimizers.adam, now)
+    for width in (6, 600):
+        of = backend(cpu), cpu, dtype, [4, 4, 9, optimizers.ROWS], width
+        optimizers.test_rows_are_stepped_up_to_their_next_reading(*of)
 """
     here = Path(__file__).parent
     paths = os.pathsep.join([str(here), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": paths}
+    if width == "generic":
+        environment["NUMBA_CPU_NAME"] = "generic"
     done = subprocess.run(
         [sys.executable, "-c", code, str(width)], env=environment, capture_output=True, text=True, check=False
     )

@@ -51,6 +51,7 @@ clip_factors, turn = reference.clip_factors, reference.turn
 
 KINDS = {torch.float32: np.float32, torch.float64: np.float64}
 PIECES = 256  #: parts that an optimizer's rows are dealt out in
+STEPS = 1 << 16  #: steps after which Adam's corrections are 1, to the last bit of float64
 NOWHERE = (np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32))  #: no row goes further
 
 
@@ -309,7 +310,7 @@ def _clear_inactive(gradient: NDArray[np.floating], pace: Pace) -> None:
 
 def adam_rates(adam: Adam, dtype: np.dtype[np.floating], step: int) -> tuple[object, object]:
     """Adam's `numbers`, and its `rates` of all steps up to that one, as `stepping.adam_row` has them."""
-    return _rates_below(adam, dtype, 1 << int(step).bit_length())
+    return _rates_below(adam, dtype, min(1 << int(step).bit_length(), STEPS))
 
 
 @lru_cache(8)

@@ -25,6 +25,7 @@ def _steps(
     numbers: Any,  # beta1, beta2, 1 - beta1, 1 - beta2, epsilon
     rates: Any,  # of each step: the rate over its first correction, half of one over the second's root
     more: Any,  # steps after the first
+    known: Any,  # steps after the first that `rates` has: later ones have the last
 ) -> None:
     b = v.b
     beta1, beta2, rest1, rest2, epsilon = (v.repeated(b.add(numbers, I64(k * v.item))) for k in range(5))
@@ -47,7 +48,9 @@ def _steps(
         def step(k: Any, carried: list[Any]) -> list[Any]:
             x, m, s = carried
             m, s = b.fmul(beta1, m), b.fmul(beta2, s)
-            place = b.add(rates, b.mul(b.add(k, I64(1)), I64(2 * v.item)))
+            after = b.add(k, I64(1))
+            after = b.select(b.icmp_signed("<", after, known), after, known)
+            place = b.add(rates, b.mul(after, I64(2 * v.item)))
             return [moved(x, m, s, place), m, s]
 
         x, m, s = v.loop_if_any(more, [x, m, s], step)
@@ -58,7 +61,7 @@ def _steps(
     v.loop(blocks, [], block)
 
 
-_steps_of_vectors = vectorised(8, _steps)
+_steps_of_vectors = vectorised(9, _steps)
 
 
 @inline()
@@ -71,11 +74,13 @@ def spare(like):
 def adam_row(row, m, v, g, numbers, rates, step, more, room):
     """Step number `step` with the gradient g, and `more` after it without one.
 
-    `rates` [steps, 2] are those of every step, `room` comes from `spare`.
+    `rates` [steps, 2] are those of every step; the last are those of all later ones, too. `room` comes from
+    `spare`.
     """
     lanes = room.shape[1]
     whole, left = row.shape[0] // lanes, row.shape[0] % lanes
-    these = (address(numbers), address(rates) + 2 * step * rates.itemsize, np.int64(more))
+    at, known = min(step, rates.shape[0] - 1), max(0, rates.shape[0] - 1 - step)
+    these = (address(numbers), address(rates) + 2 * at * rates.itemsize, np.int64(more), np.int64(known))
     if whole > 0:
         arrays = (address(row), address(m), address(v), address(g), np.int64(whole))
         _steps_of_vectors(rates[0, 0], arrays + these)
@@ -84,9 +89,9 @@ def adam_row(row, m, v, g, numbers, rates, step, more, room):
         for d in range(left):
             room[0, d], room[1, d] = row[start + d], m[start + d]
             room[2, d], room[3, d] = v[start + d], g[start + d]
-        at = address(room)
+        begin = address(room)
         width = np.int64(BYTES)
-        arrays = (at, at + width, at + 2 * width, at + 3 * width, np.int64(1))
+        arrays = (begin, begin + width, begin + 2 * width, begin + 3 * width, np.int64(1))
         _steps_of_vectors(rates[0, 0], arrays + these)
         for d in range(left):
             row[start + d], m[start + d], v[start + d] = room[0, d], room[1, d], room[2, d]

@@ -10,19 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import llvmlite.binding as llvm
 from llvmlite import ir
-from numba import types
+from numba import config, types
 from numba.core import cgutils
+from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
 
 I32, I64 = ir.IntType(32), ir.IntType(64)
 
 
 def _bytes() -> int:
-    """The width of the processor's vectors, at most 64."""
-    features = llvm.get_host_cpu_features()
-    return next((size for name, size in (("avx512f", 64), ("avx2", 32)) if features.get(name)), 16)
+    """The width of the vectors that numba compiles for, at most 64: users may name another processor."""
+    asked = config.CPU_FEATURES
+    features = (get_host_cpu_features() if asked is None else asked).split(",")
+    return next((size for name, size in (("+avx512f", 64), ("+avx2", 32)) if name in features), 16)
 
 
 BYTES = _bytes()
