@@ -48,7 +48,7 @@ def main() -> None:
             return
         until = None if asked.seconds is None else time.time() + asked.seconds
         failed = fill(found, root, asked.records, How(asked.out, asked.device, until), asked.lanes)
-    except FedkgeError as error:
+    except (FedkgeError, OSError) as error:
         failed = [f"error: {error}"]
         print(failed[0], file=sys.stderr)
     sys.exit(2 if failed else 0)

@@ -1,7 +1,7 @@
 """Several steps of the usual kind in one call: drawn, contrasted with shared negatives, stepped by Adam.
 
-The same kernels in the same order as when they are called one by one, and so the same bits. Between kernels
-that leave nothing else in the caches, some hundred calls of Python took a sixth of a step.
+The kernels and their order are those of single steps, and so are the bits. Python's calls between kernels
+took time, because kernels leave nothing else in the caches.
 """
 
 from __future__ import annotations
