@@ -190,8 +190,8 @@ def drawn(kind: Similarity, batch: Batch) -> Iterator[Case]:
     draw, clock = _draw(b, e), torch.tensor([3, 4], device="cuda")
     yield Case("negatives, 8 answers each", lambda: sampling.negatives_(index, draw, clock))
     items = torch.arange(272_115, device="cuda")
-    site = torch.zeros_like(items)
-    call = lambda: sampling.order_keys(draw.keys, site, items, (3, 4))  # noqa: E731
+    site, epoch = torch.zeros_like(items), torch.tensor(4, device="cuda")
+    call = lambda: sampling.order_keys(draw.keys, site, items, 3, epoch)  # noqa: E731
     yield Case("order_keys, 272,115", call)
     keys = torch.randint(1 << 60, (e,), device="cuda")
     yield Case("uniform", lambda: sampling.uniform(5, keys, WIDTHS[kind], torch.float32))

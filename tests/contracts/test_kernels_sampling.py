@@ -86,16 +86,16 @@ def test_order_keys(kernels: Backend, device: torch.device, clock: tuple[int, in
     keys = torch.tensor([5, -3, 2**62])
     site = torch.tensor([0] * 300 + [1] * 200 + [2])
     local = torch.cat([torch.arange(n) for n in (300, 200, 1)])
-    found = kernels.order_keys(keys.to(device), site.to(device), local.to(device), clock).cpu()
-    assert torch.equal(found, reference.order_keys(keys, site, local, clock))
+    visit, epoch = clock[0], torch.tensor(clock[1], device=device)
+    found = kernels.order_keys(keys.to(device), site.to(device), local.to(device), visit, epoch).cpu()
+    assert torch.equal(found, reference.order_keys(keys, site, local, visit, epoch.cpu()))
     order = found.argsort()
     assert torch.equal(site[order], site), "sites stay apart"
     assert not torch.equal(order[:300], torch.arange(300)), "items are shuffled"
-    alone = kernels.order_keys(
-        keys[1:2].to(device), site[300:500].to(device) - 1, local[300:500].to(device), clock
-    )
+    second = keys[1:2].to(device), site[300:500].to(device) - 1, local[300:500].to(device)
+    alone = kernels.order_keys(*second, visit, epoch)
     assert torch.equal(alone.cpu().argsort(), order[300:500] - 300), "whatever trains beside them"
-    later = kernels.order_keys(keys.to(device), site.to(device), local.to(device), (clock[0], clock[1] ^ 1))
+    later = kernels.order_keys(keys.to(device), site.to(device), local.to(device), visit, epoch ^ 1)
     assert not torch.equal(later.cpu(), found)
 
 

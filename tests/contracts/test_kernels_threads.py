@@ -73,7 +73,7 @@ def others() -> Iterator[tuple[str, list[Tensor]]]:
     yield "distil", list(kernels.distil(scores[0], scores[1], 0.7))
     keys, site, local = torch.tensor([5, -6]), torch.arange(500) % 2, torch.arange(500) // 2
     yield "uniform", [kernels.uniform(7, local - 100, 50, torch.float32)]
-    yield "order_keys", [kernels.order_keys(keys, site, local, (2, 3))]
+    yield "order_keys", [kernels.order_keys(keys, site, local, 2, torch.tensor(3))]
     first, size, lo = torch.tensor([0, 300]), torch.tensor([300, 101]), torch.zeros_like(site)
     negatives = torch.zeros(500, 12, dtype=torch.int64)
     draw = Draw(keys, first, size, torch.tensor([3, 3, 90]), site, local, lo, lo + 3)

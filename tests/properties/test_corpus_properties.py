@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -83,6 +84,6 @@ def test_an_order_keeps_sites_apart_and_loses_nothing(sites: dict[str, Graph], e
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
         corpus = Corpus.of(sites, 0)
-    order = corpus.shuffled(epoch, side)
+    order = corpus.shuffled(torch.tensor(epoch), side)
     assert sorted(order.tolist()) == list(range(len(order)))
     assert corpus.site[order].tolist() == corpus.site.tolist()

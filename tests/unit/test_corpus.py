@@ -80,7 +80,7 @@ def test_orders_differ_between_epochs_and_sides_and_sites() -> None:
         tuple((part - shift).tolist())
         for number in range(3)
         for side in range(2)
-        for part, shift in zip(corpus.shuffled(number, side).split(m), (0, m), strict=True)
+        for part, shift in zip(corpus.shuffled(torch.tensor(number), side).split(m), (0, m), strict=True)
     ]
     assert len(set(orders)) == len(orders) == 12
     assert all(sorted(order) == list(range(m)) for order in orders)
@@ -89,7 +89,7 @@ def test_orders_differ_between_epochs_and_sides_and_sites() -> None:
 def test_orders_are_shuffles() -> None:
     """Where a triple lands is not where it stood: positions hardly correlate."""
     corpus = Corpus.of({"big": random_graph(0, 60, 5, 3000)}, 0)
-    order = corpus.shuffled(0, 0).double()
+    order = corpus.shuffled(torch.tensor(0), 0).double()
     there = torch.arange(len(order)).double()
     assert torch.corrcoef(torch.stack((order, there)))[0, 1].abs() < 0.07  # four standard deviations
 

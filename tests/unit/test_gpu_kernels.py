@@ -451,7 +451,8 @@ def test_uniform_rows_are_the_references_bit_by_bit(key: int, width: int, dtype:
 def test_order_keys_are_the_references_bit_by_bit(clock: tuple[int, int]) -> None:
     keys = torch.tensor([-5, 9, 1 << 50], device=DEVICE)
     site, local = integers(3, 700), integers(10_000, 700, seed=1)
-    both = (kernels.order_keys(keys, site, local, clock) for kernels in (backend, reference))
+    epoch = torch.tensor(clock[1], device=DEVICE)
+    both = (kernels.order_keys(keys, site, local, clock[0], epoch) for kernels in (backend, reference))
     assert torch.equal(*both)
 
 

@@ -47,10 +47,10 @@ def _signed(key: int, like: Tensor) -> Tensor:
     return torch.tensor(key - (1 << 64) if key >> 63 else key, device=like.device)
 
 
-def order_keys(keys: Tensor, site: Tensor, local: Tensor, clock: tuple[int, int]) -> Tensor:
+def order_keys(keys: Tensor, site: Tensor, local: Tensor, visit: int, epoch: Tensor) -> Tensor:
     """Numbers whose order shuffles each site's items: the site in the high bits, 48 random bits below."""
     zero = torch.zeros_like(local)
-    b0, b1, _, _ = philox(keys[site], (local, zero, zero + clock[0], zero + clock[1]))
+    b0, b1, _, _ = philox(keys[site], (local, zero, zero + visit, zero + epoch))
     return (site << 48) | ((b1 & 0xFFFF) << 32) | b0
 
 

@@ -95,10 +95,10 @@ class Corpus:
         counts = sum(answers.hi - answers.lo + 3 for answers in self.answers.values())
         return torch.as_tensor(counts).to(torch.float32).rsqrt()
 
-    def shuffled(self, epoch: int, side: int) -> Tensor:
-        """Triple numbers, sites one after another, each site's own in a random order."""
-        keys = backend(self.triples.device).order_keys(self.order_keys, self.site, self.local, (side, epoch))
-        return keys.argsort(stable=True)
+    def shuffled(self, epoch: Tensor, visit: int) -> Tensor:
+        """Triple numbers, sites one after another, each site's own in a random order of this visit."""
+        kernels = backend(self.triples.device)
+        return kernels.order_keys(self.order_keys, self.site, self.local, visit, epoch).argsort(stable=True)
 
 
 def _starts(sizes: Ids) -> Ids:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice
 from typing import ClassVar
@@ -181,12 +181,23 @@ class Training:
         """Deal out the triples of an epoch."""
         self.clock[0].fill_(0)  # a fill, not a copy: it must not wait for the device
         self.clock[1].fill_(epoch)
-        for number, side in enumerate(self.trainer.side_order):
-            order = self.corpus.shuffled(epoch, number % self.trainer.visits)[self.layout]
-            if side in self.schedule:  # captured steps read it by address
-                self.schedule[side].copy_(order)
-            else:
-                self.schedule[side] = order
+        if self._captured:
+            self._captured[False](self._deal_out)
+        else:
+            self._deal_out()
+
+    def _deal_out(self) -> None:
+        """Shuffle by the clock's epoch; the order of a second visit is found beside the first."""
+        aside, visits = beside(self.tables.device), self.trainer.visits
+        for visit in range(visits):
+            with aside.work() if visit else nullcontext():
+                order = self.corpus.shuffled(self.clock[1], visit)[self.layout]
+                for side in self.trainer.side_order[visit::visits]:
+                    if side in self.schedule:  # captured steps read it by address
+                        self.schedule[side].copy_(order)
+                    else:
+                        self.schedule[side] = order
+        aside.join()
 
     def _steps_of(self, epoch: int) -> Iterator[tuple[Size, Side]]:
         """The steps of an epoch: how many triples and chunks of them, and which side."""

@@ -256,9 +256,10 @@ def add_noise_(sums: Tensor, key: Tensor, scale: Tensor) -> None:
         noise.add_noise(flat, _words(key), flat.dtype.type(float(scale) / GRID))
 
 
-def order_keys(keys: Tensor, site: Tensor, local: Tensor, clock: tuple[int, int]) -> Tensor:
+def order_keys(keys: Tensor, site: Tensor, local: Tensor, visit: int, epoch: Tensor) -> Tensor:
     out = torch.empty_like(local)
-    sampling.order_keys(keys.numpy().view(np.uint64), site.numpy(), local.numpy(), *clock, out.numpy())
+    inputs = keys.numpy().view(np.uint64), site.numpy(), local.numpy()
+    sampling.order_keys(*inputs, visit, int(epoch), out.numpy())
     return out
 
 

@@ -73,21 +73,21 @@ def _blocks(numbers: int, each: int = 4) -> tuple[int, int]:
 
 
 @triton.jit
-def _order_keys(out, keys, site, local, first: tl.int64, second: tl.int64, count, BLOCK: tl.constexpr):
+def _order_keys(out, keys, site, local, epoch, visit: tl.int64, count, BLOCK: tl.constexpr):
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     s = tl.load(site + i, mask=i < count, other=0)
     c0 = tl.load(local + i, mask=i < count, other=0).to(tl.uint32)
     zero = c0 * 0
-    c2, c3 = zero + first.to(tl.uint32), zero + second.to(tl.uint32)
+    c2, c3 = zero + visit.to(tl.uint32), zero + tl.load(epoch).to(tl.uint32)
     b0, b1, _, _ = tl.philox(tl.load(keys + s, mask=i < count, other=0), c0, zero, c2, c3)
     random = ((b1 & 0xFFFF).to(tl.int64) << 32) | b0.to(tl.int64)
     tl.store(out + i, (s << 48) | random, mask=i < count)
 
 
-def order_keys(keys: Tensor, site: Tensor, local: Tensor, clock: tuple[int, int]) -> Tensor:
+def order_keys(keys: Tensor, site: Tensor, local: Tensor, visit: int, epoch: Tensor) -> Tensor:
     out = torch.empty_like(local, memory_format=torch.contiguous_format)
-    inputs = (keys.contiguous(), site.contiguous(), local.contiguous())
-    launch(_order_keys, (triton.cdiv(len(local), 512),), out, *inputs, *clock, len(local), BLOCK=512)
+    inputs = (keys.contiguous(), site.contiguous(), local.contiguous(), epoch)
+    launch(_order_keys, (triton.cdiv(len(local), 512),), out, *inputs, visit, len(local), BLOCK=512)
     return out
 
 

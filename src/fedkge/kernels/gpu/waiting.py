@@ -21,6 +21,9 @@ from fedkge.kernels.gpu.optimizers import (
     steps_now,
 )
 
+WARPS = 4  #: that let a row catch up
+NUMBERS = 128  #: of a row that a warp steps as promised
+
 
 @triton.jit
 def _listed(k, first_ids, second_ids, third_ids, a, b):
@@ -158,7 +161,7 @@ def catch_up(
     sizes = (a, b, sites, int(promised))
     flags = {"LISTED": ids is not None, "ALONE": sites == 1, "SEARCH": sites.bit_length()}
     meta = {**flags, **constants_of(adam), "STEPS": every.shape[1]}
-    tile = {"WIDTH": width, "CHUNK": min(triton.next_power_of_2(width), LONGEST), "num_warps": 4}
+    tile = {"WIDTH": width, "CHUNK": min(triton.next_power_of_2(width), LONGEST), "num_warps": WARPS}
     launch(_catch_up, (programs,), table, m, v, pace.taken, *where, *sizes, **meta, **tile)
 
 
@@ -174,6 +177,6 @@ def adam_promised(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace:
     owners = (*sites_of(pace), pace.steps.contiguous(), corrections(pace, adam, table.dtype), a, b, sites)
     chunk = triton.next_power_of_2(width)
     flags = {"ALONE": sites == 1, "SEARCH": sites.bit_length()}
-    tile = {"WIDTH": width, "CHUNK": chunk, "num_warps": min(max(chunk // 128, 1), 8)}
+    tile = {"WIDTH": width, "CHUNK": chunk, "num_warps": min(max(chunk // NUMBERS, 1), 8)}
     state = (table, m, v, room.sums, room.touched, pace.stepped)
     launch(_adam_promised, (places,), *state, *lists, *owners, **flags, **constants_of(adam), **tile)
