@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,12 @@ VARIANTS: dict[str, tuple[str, str, Any]] = {
     "similarities in half as many programs": ("meeting", "PROGRAMS", 1024),
     "similarities of 4 queries at a time": ("meeting", "TILES", (4, 128, 1)),
     "contrast of 4 queries at a time": ("sharing", "TILES", (4, 4)),
-    "16 steps in a graph": ("loop", "TOGETHER", 16),
+    "rows catch up by 2 warps": ("waiting", "WARPS", 2),
+    "rows catch up by 8 warps": ("waiting", "WARPS", 8),
+    "promised steps by half as many warps": ("waiting", "NUMBERS", 256),
+    "promised steps by twice as many warps": ("waiting", "NUMBERS", 64),
     "32 steps in a graph": ("loop", "TOGETHER", 32),
+    "128 steps in a graph": ("loop", "TOGETHER", 128),
 }
 
 
@@ -52,9 +57,7 @@ def changed(variant: str, model: str) -> Iterator[None]:
     if not where:
         yield
         return
-    from fedkge.kernels.gpu import meeting, products, sharing
-
-    module = {"products": products, "meeting": meeting, "sharing": sharing, "loop": loop}[where]
+    module = loop if where == "loop" else import_module(f"fedkge.kernels.gpu.{where}")
     before = getattr(module, name)
     own = {MODELS[model](dim=DIM).similarity: value}
     setattr(module, name, {**before, **own} if isinstance(before, dict) else value)
