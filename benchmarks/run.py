@@ -4,7 +4,7 @@
     FEDKGE_DATA=... python benchmarks/run.py --gpu       # on its CUDA device
     python benchmarks/run.py --merge FILE                # take in what `--out FILE` measured elsewhere
 
-docs/benchmarks.json keeps the last measurement of each name with its machine and date; the page is made
+docs/benchmarks.json keeps the last measurement of each name on each machine, with its date; the page is made
 from it, so that no number stands there without a run.
 """
 
@@ -18,7 +18,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from fedkge.machine import prepare
 from reach_plot import picture
@@ -148,6 +148,8 @@ SETTINGS_OF_SHARED = {
     "quick": "Quick runs: lr 0.001, batches of 1024, 30 rounds of 3 epochs.",
 }
 MEMORY = ("memory_ratio", 0.25)  #: of PyKEEN's peak, at most
+Values: TypeAlias = dict[str, Any]  # of one measurement, with its machine and date
+Results: TypeAlias = dict[str, list[Values]]  # by name: the last measurement on each machine, the latest last
 
 
 def machine(gpu: bool) -> str:
@@ -162,7 +164,7 @@ def machine(gpu: bool) -> str:
     )
 
 
-def measure(script: tuple[str, ...], where: str) -> dict[str, Any]:
+def measure(script: tuple[str, ...], where: str) -> Results:
     """What one script prints, by name."""
     name, *arguments = script
     print(f"... {name} {' '.join(arguments)}", file=sys.stderr)
@@ -170,15 +172,28 @@ def measure(script: tuple[str, ...], where: str) -> dict[str, Any]:
         [sys.executable, str(HERE / name), *arguments], check=True, stdout=subprocess.PIPE, text=True
     )
     date = datetime.now(UTC).date().isoformat()
-    found = {}
+    found: Results = {}
     for line in done.stdout.splitlines():
         if line.startswith("{"):
             values = json.loads(line) | {"machine": where, "date": date}
-            found[values.pop("name")] = values
+            found[values.pop("name")] = [values]
     return found
 
 
-def met(name: str, values: dict[str, Any]) -> bool:
+def take_in(results: Results, found: Results) -> None:
+    """Measurements take the place of those of the same name on the same machine."""
+    for name, several in found.items():
+        machines = {values["machine"] for values in several}
+        kept = [values for values in results.get(name, []) if values["machine"] not in machines]
+        results[name] = sorted([*kept, *several], key=lambda values: str(values["date"]))
+
+
+def latest(results: Results) -> dict[str, Values]:
+    """By name, the latest measurement."""
+    return {name: several[-1] for name, several in results.items()}
+
+
+def met(name: str, values: Values) -> bool:
     key, sign, target, _ = TARGETS[name]
     if key not in values:
         return False
@@ -193,7 +208,7 @@ def _put(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def page(results: dict[str, Any]) -> str:
+def page(results: Results) -> str:
     lines = [
         "# Benchmarks",
         "",
@@ -204,26 +219,14 @@ def page(results: dict[str, Any]) -> str:
         "the highest of them, and `load_before` the machine's load average of the minute before. Rows",
         "without `turns` were measured before this was so, some of them with PyKEEN in our process. Each",
         "script's first lines say what exactly it measures. Memory is the peak of a process of its own,",
-        "with imports.",
+        "with imports. What was measured on several machines has a row for each.",
         "",
         "| what | measured | target | met | details | machine | date |",
         "|---|---:|---:|---|---|---|---|",
     ]
-    for name, (key, sign, target, put) in TARGETS.items():
-        values = results.get(name)
-        if values is None:
-            continue
-        rest = {k: v for k, v in values.items() if k not in (key, *HIDDEN)}
-        details = ", ".join(f"{k} {_put(v)}" for k, v in rest.items())
-        measured = f"{values[key]:,} {put}" if key in values else f"no {key}"
-        wanted = f"{sign} {target:,}" if target else "none"
-        if MEMORY[0] in values:
-            wanted += f", memory_ratio <= {MEMORY[1]}"
-        lines.append(
-            f"| `{name}` | {measured} | {wanted} | {'yes' if met(name, values) else 'no'} "
-            f"| {details} | {values['machine']} | {values['date']} |"
-        )
-    if picture(results):
+    for name in TARGETS:
+        lines += [_row(name, values) for values in reversed(results.get(name, []))]
+    if picture(latest(results)):
         lines += [
             "",
             *REACHED,
@@ -239,6 +242,20 @@ def page(results: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _row(name: str, values: Values) -> str:
+    key, sign, target, put = TARGETS[name]
+    rest = {k: v for k, v in values.items() if k not in (key, *HIDDEN)}
+    details = ", ".join(f"{k} {_put(v)}" for k, v in rest.items())
+    measured = f"{values[key]:,} {put}" if key in values else f"no {key}"
+    wanted = f"{sign} {target:,}" if target else "none"
+    if MEMORY[0] in values:
+        wanted += f", memory_ratio <= {MEMORY[1]}"
+    return (
+        f"| `{name}` | {measured} | {wanted} | {'yes' if met(name, values) else 'no'} "
+        f"| {details} | {values['machine']} | {values['date']} |"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--gpu", action="store_true", help="measure the CUDA device")
@@ -247,18 +264,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="where results are kept")
     asked = parser.parse_args()
     prepare()  # as the command line does: training is measured as users see it
-    results = json.loads(asked.out.read_text()) if asked.out.exists() else {}
+    results: Results = json.loads(asked.out.read_text()) if asked.out.exists() else {}
     if asked.merge:
-        results |= json.loads(asked.merge.read_text())
+        take_in(results, json.loads(asked.merge.read_text()))
     else:
         for script in GPU if asked.gpu else CPU:
             if not asked.only or script[0] in asked.only:
-                results |= measure(script, machine(asked.gpu))
+                take_in(results, measure(script, machine(asked.gpu)))
                 asked.out.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
     asked.out.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
     if asked.out == RESULTS:
         PAGE.write_text(page(results))
-        if drawn := picture(results):
+        if drawn := picture(latest(results)):
             PICTURE.write_text(drawn)
     print(page(results))
 
