@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", default=[], help="patterns, as in 'c3-*/fedlu' r3-rotate")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--set", action="append", default=[], help="trainer.chunk=128 shares negatives")
+    parser.add_argument("--curves", action="store_true", help="run what is recorded without its curve, too")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--lanes", type=int, default=1, help="runs at a time, which share the device")
     parser.add_argument("--seconds", type=float, help="stop after this long; the same command goes on later")
@@ -41,7 +42,7 @@ def main() -> None:
     try:
         root = checkout()
         known = read_records(root) | read_lines(asked.records)
-        what = Asked(asked.names, asked.rows, asked.seeds, asked.set)
+        what = Asked(asked.names, asked.rows, asked.seeds, asked.set, asked.curves)
         found = missing(root, read_protocols(root), known, what)
         if asked.dry_run:
             print("\n".join(f"{job.row}, seed {job.seed}" for job in found.jobs))

@@ -50,6 +50,7 @@ class Table:
     curves: bool = False  #: its rows are drawn over rounds and bytes, on its own page
     note: str = ""
     alternatives: tuple[str, ...] = ()  #: variants of which validation chooses the one that is shown
+    beside: tuple[str, ...] = ()  #: tables with the same methods and other settings
     runs: tuple[Batch, ...] = ()
     instead: str = ""  #: where there are no runs: what makes it, or why nothing can
 
@@ -126,6 +127,10 @@ def read_tables(root: Path) -> dict[str, Table]:
         found[name] = replace(build(Table, {"name": name, **options}, name), runs=runs)
         if bool(runs) == bool(found[name].instead):
             raise ConfigError(f"{root / CATALOGUE}: {name}: expected runs, or what there is instead")
+    for name, table in found.items():
+        for other in table.beside:
+            if other not in found:
+                raise ConfigError(f"{root / CATALOGUE}: {name}: beside: there is no table {other!r}")
     return found
 
 

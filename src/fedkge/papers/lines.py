@@ -22,6 +22,7 @@ class Line:
 
     job: Job
     view: str  #: empty: the tables that the run is judged by
+    asked: str  #: which method of the paper it is, by the name of the paper's row
     paper: Options
     records: Sequence[Record]  #: by seed; none: not run yet
     traced: Sequence[Record]  #: the same, or of shared negatives where only that run has a curve
@@ -102,6 +103,7 @@ def _of_job(
         line = Line(
             job,
             view,
+            f"{asked} {view}".strip(),
             {},
             [record for record, *_ in done if name in record["metrics"]],
             [next((one for one in kinds if "curve" in one), kinds[0]) for kinds in done],
@@ -110,7 +112,7 @@ def _of_job(
             "",
             experiment.rounds,
         )
-        yield replace(line, paper=protocol.row(*line.subject, f"{asked} {view}".strip()))
+        yield replace(line, paper=protocol.row(*line.subject, line.asked))
 
 
 def _chosen(table: Table, found: Sequence[Line]) -> list[Line]:
@@ -121,15 +123,16 @@ def _chosen(table: Table, found: Sequence[Line]) -> list[Line]:
             rivals.setdefault((line.job.preset, line.view), []).append(line)
     for of in rivals.values():
         run = [line for line in of if line.records]
-        best = max(run, key=_validated, default=of[0])
+        best = max(run, key=lambda line: validated(line) or 0.0, default=of[0])
         words = f"as printed, best of {len(run)} on validation" if run else "as printed"
         kept.append(replace(best, note=words))
     return kept
 
 
-def _validated(line: Line) -> float:
-    over = spread(record["valid"]["mrr"] for record in line.records)
-    return -1.0 if over is None else over.mean
+def validated(line: Line) -> float | None:
+    """The validation MRR of the tables that runs are judged by; None where no record has it."""
+    over = spread(record["valid"]["mrr"] for record in line.traced if "valid" in record)
+    return None if over is None else over.mean
 
 
 # What it took to converge, in units of the reference

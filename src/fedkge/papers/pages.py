@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedkge.papers.catalogue import Table, read_tables
+from fedkge.papers.choosing import best_lines
 from fedkge.papers.curves import overview, pictures
 from fedkge.papers.curves_page import NAME as CURVES
 from fedkge.papers.curves_page import curves_page, shown
@@ -42,6 +43,11 @@ SHARED = """\
 - Shared negatives: so many positives of a batch have the same negative samples. In the paper each positive
   has its own. [Accuracy of shared negatives](../benchmarks.md#accuracy-of-shared-negatives) compares both.
   The `fedep` that is the unit of costs has the same kind of negatives, if there is such a run.
+"""
+CHOSEN = """\
+Several rows of this project can be one row of the paper: with the paper's settings, as printed, and with the
+settings of {beside}. Of these, the one with the best validation MRR stands here. A row is left out if one of
+them was run before validation was kept: `--curves` runs it again.
 """
 COSTS = """\
 R is rounds. Values are numbers, as the paper counts them.
@@ -89,15 +95,15 @@ def index(root: Path, records: Mapping[str, Record]) -> str:
     for name, table in read_tables(root).items():
         paper = protocols[table.protocol].paper
         if not table.runs:
-            body.append([name, paper, table.title, "", "", table.instead])
+            body.append([name, paper, table.title, "", "", "", table.instead])
             continue
         found = rows_of(table, protocols[table.protocol], records)
         runs = {line.job.key.rpartition("/")[0]: bool(line.records) for line in found}
-        cells = [good for line in found for one in table.metrics if (good := _good(line, one)) is not None]
-        above = f"{sum(cells)} of {len(cells)}" if cells else ""
-        title = f"[{table.title}](results/{name}.md)"
-        body.append([name, paper, title, f"{sum(runs.values())} of {len(runs)}", above, ""])
-    titles = ["name", "paper", "what", "rows run", "cells as good as the paper's or better", "instead"]
+        best = best_lines(table, protocols[table.protocol], records) if table.beside else []
+        title, ran = f"[{table.title}](results/{name}.md)", f"{sum(runs.values())} of {len(runs)}"
+        body.append([name, paper, title, ran, _as_good(table, found), _as_good(table, best), ""])
+    good = "cells as good as the paper's or better"
+    titles = ["name", "paper", "what", "rows run", good, "the same, with what validates best", "instead"]
     return (
         f"# Results beside the papers\n\n{HEAD}\n"
         "`fedkge paper NAME` runs what is missing of a table. Numbers of different papers cannot be\n"
@@ -107,12 +113,21 @@ def index(root: Path, records: Mapping[str, Record]) -> str:
     )
 
 
+def _as_good(table: Table, found: Sequence[Line]) -> str:
+    """`20 of 24` cells."""
+    cells = [good for line in found for one in table.metrics if (good := _good(line, one)) is not None]
+    return f"{sum(cells)} of {len(cells)}" if cells else ""
+
+
 def page(table: Table, protocol: Protocol, records: Mapping[str, Record]) -> str:
     """One table or figure: beside the paper, and what it took."""
     found = rows_of(table, protocol, records)
     parts = [f"# {table.name}: {table.title}\n", f"{protocol.paper}. {protocol.note}"]
     parts += [f"{table.note}\n" if table.note else "", HEAD]
     parts.append(_accuracy(table, found))
+    if table.beside:
+        told = CHOSEN.format(beside=" or ".join(f"[{name}]({name}.md)" for name in table.beside))
+        parts += [f"## What validates best\n\n{told}", _accuracy(table, best_lines(table, protocol, records))]
     ran = [line for line in found if line.records and not line.view]
     if table.costs and any(line.costs for line in ran):
         parts += [f"## What it took to converge\n\n{COSTS}", _converged([line for line in ran if line.costs])]
