@@ -108,6 +108,8 @@ def index(root: Path, records: Mapping[str, Record]) -> str:
         f"# Results beside the papers\n\n{HEAD}\n"
         "`fedkge paper NAME` runs what is missing of a table. Numbers of different papers cannot be\n"
         "compared: they train and measure in different ways.\n\n"
+        "The column on validation leaves out rows of which a run has no recorded validation. Its total is\n"
+        "smaller, and the shares of the two columns cannot be compared.\n\n"
         f"[Curves](results/{CURVES}.md) shows validation MRR over rounds and over bytes sent.\n\n"
         + _markdown([titles, ["---"] * len(titles), *body])
     )
