@@ -113,7 +113,7 @@ def directly(there: bool, runs: int, noise: float) -> int:
     protection = Protection(privacy, marks, noise, cadence, Secret(bytes([there] * 32)), Free())
     graph = graph_of(triples(there), ENTITIES, 1)
     training = PrivateTraining(trainer, tables, ("site", graph), 0, protection)
-    everything, down = Drawn(np.arange(len(marks)), np.arange(len(marks) + 1)), 0
+    everything, down = Drawn(np.arange(len(marks)), np.arange(len(marks) + 1), np.arange(len(marks))), 0
     for number in range(runs):
         tables.entities[0] = LARGE
         take(training, number, everything)

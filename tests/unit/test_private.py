@@ -43,7 +43,8 @@ MARKS = half_of(GRAPH)
 
 def of(*places: int) -> Drawn:
     """A sample of triples."""
-    return Drawn(np.array(places, np.int64), np.arange(len(places) + 1))
+    chosen = np.array(places, np.int64)
+    return Drawn(chosen, np.arange(len(places) + 1), chosen)
 
 
 def on(sheet: Sheet, drawn: Drawn, size: int, secret: Secret = SECRET) -> None:
@@ -268,7 +269,8 @@ def test_a_sheet_deals_triples_out_to_chunks_by_their_places() -> None:
 @pytest.mark.parametrize("chunks", [0, 3])
 def test_a_sheet_knows_whose_triples_are_whose(chunks: int) -> None:
     sheet, units = Sheet(["entity"], chunks, 12, 3, torch.device("cpu")), {0: {8, 2}, 1: {5}, 2: {0, 3, 11}}
-    drawn = Drawn(np.array([8, 2, 5, 0, 3, 11]), np.array([0, 2, 3, 6]))
+    places = np.array([8, 2, 5, 0, 3, 11])
+    drawn = Drawn(places, np.array([0, 2, 3, 6]), places)
     on(sheet, drawn, 9)
     placed, found = sheet.placed(9), sheet.units(9)
     assert sheet.there.tolist() == [6, 3]
@@ -290,7 +292,7 @@ def test_rows_that_plain_steps_have_blown_up_do_not_tell_who_meets_them(name: st
         training = private(trainer, graph, half_of(graph), model=MODELS[name](dim=8))
         for _, table in training.tables.named().values():
             table[::3] = number
-        take(training, 0, Drawn(drawn, np.arange(len(drawn) + 1)))
+        take(training, 0, of(*drawn.tolist()))
         for _, table in training.tables.named().values():
             assert table.isfinite().all()
     if name == "rotate":  # has no constraint that makes rows short again
@@ -558,22 +560,23 @@ def test_a_canary_is_hidden_in_a_thousand_trainings() -> None:
 BY_PERSON = Privacy("strict", "entity", noise=1.0, delta=1e-5, accountant="rdp", per_person=4)
 
 
-def by_person(owner: np.ndarray, persons: int, trainer: Trainer, model: str = "transe") -> PrivateTraining:
+def by_person(
+    owner: np.ndarray, persons: int, trainer: Trainer, model: str = "transe", most: int = 4
+) -> PrivateTraining:
     """Training on GRAPH, of which MARKS belong to persons by `owner` [of the marked]."""
     whole = np.full(len(GRAPH.train), -1)
     whole[MARKS] = owner
-    cadence = Cadence.of(trainer, BY_PERSON, persons)
+    privacy = replace(BY_PERSON, per_person=most)
+    cadence = Cadence.of(trainer, privacy, persons)
     made = MODELS[model](dim=8)
-    return private(
-        trainer, GRAPH, MARKS, BY_PERSON, model=made, cadence=cadence, owner=whole, persons=persons
-    )
+    return private(trainer, GRAPH, MARKS, privacy, model=made, cadence=cadence, owner=whole, persons=persons)
 
 
 @pytest.mark.parametrize("chunk", [1, 5])
 def test_persons_of_one_triple_each_are_triples(chunk: int) -> None:
     trainer = replace(TRAINER, chunk=chunk, optimizer="sgd")
     persons = int(MARKS.sum())
-    people, triples = by_person(np.arange(persons), persons, trainer), private(trainer, GRAPH, MARKS)
+    people, triples = by_person(np.arange(persons), persons, trainer, most=1), private(trainer, GRAPH, MARKS)
     others = by_person(np.arange(persons) // 4, persons, trainer)
     for training in (people, triples, others):
         training.run(0, 2)
@@ -606,6 +609,29 @@ def test_one_person_moves_the_sum_by_at_most_the_clipping_norm(name: str, chunk:
     for person in range(6):
         gap = float((whole - summed(person)).norm()) * expected
         assert 0.05 < gap <= 1.0 + 1e-3, "clip is 1; rows are rounded"
+
+
+def test_whose_negatives_are_shared_does_not_depend_on_what_is_said_about_a_person() -> None:
+    """Neighbours: one of them says nothing about one person, so that the others' places move up."""
+    trainer, count = replace(TRAINER, batch_size=8, chunk=4), int(MARKS.sum())
+    owner, persons = np.arange(count) // 4, -(-count // 4)
+    place = np.flatnonzero(MARKS)
+
+    def shared(gone: int | None) -> tuple[int, set[frozenset[tuple[int, ...]]]]:
+        here = np.ones(len(GRAPH.train), bool)
+        here[place[owner == gone]] = False
+        graph, whole = graph_of(GRAPH.train[here], 40, 3), np.full(len(GRAPH.train), -1)
+        whole[MARKS] = owner
+        how = {"cadence": Cadence.of(trainer, BY_PERSON, persons), "owner": whole[here], "persons": persons}
+        training = private(trainer, graph, MARKS[here], BY_PERSON, **how)
+        drawn = training.units.drawn(np.array([u for u in range(persons) if u != 3]))
+        on(training.sheet, drawn, len(drawn.places))
+        starts, triples = training.sheet.starts, training.closed.triples.T
+        placed = training.sheet.placed(len(drawn.places))
+        chunks = [triples[placed[a:b]].tolist() for a, b in pairwise(starts.tolist())]
+        return training.sheet.chunks, {frozenset(map(tuple, chunk)) for chunk in chunks}
+
+    assert shared(3) == shared(None)
 
 
 def _stretched(training: PrivateTraining) -> list[torch.Tensor]:

@@ -112,7 +112,8 @@ class Sheet:
     is then copied to memory that stays where it is, for captured steps to read, unless one has more than
     `room` places.
 
-    Where triples share negatives, the one at place p is in chunk `p % chunks`, whoever else was sampled.
+    Where triples share negatives, the one in slot p is in chunk `p % chunks`, whoever else was sampled, and
+    whatever else there is: slots and the number of chunks follow from public numbers (`Units.slots`).
     """
 
     def __init__(self, names: Sequence[str], chunks: int, room: int, most: int, device: torch.device) -> None:
@@ -192,9 +193,10 @@ class Sheet:
         numbers[:2] = count, units
         moved, placed = np.arange(count), drawn.places
         if self.chunks:
-            moved = np.argsort(placed % self.chunks, kind="stable")
+            chunk = drawn.slots % self.chunks
+            moved = np.argsort(chunk, kind="stable")
             placed = placed[moved]
-            starts = np.searchsorted(placed % self.chunks, np.arange(self.chunks + 1))
+            starts = np.searchsorted(chunk[moved], np.arange(self.chunks + 1))
             starts[-1] = size
             numbers[self._starts : self._places] = starts
         rest = numbers[self._places :]

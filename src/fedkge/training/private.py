@@ -126,7 +126,8 @@ class PrivateTraining(Training):
         most, count = self.units.most, len(self.units.places)
         expected = protection.cadence.rate * count  # triples
         self._sizes = [min(count, int(expected + spare * (most * expected) ** 0.5) + 1) for spare in SPARE]
-        chunks = 0 if trainer.chunk == 1 else max(1, ceil(expected / trainer.chunk))
+        slots = protection.cadence.rate * self.units.room  # of a batch: of what nobody's triples change
+        chunks = 0 if trainer.chunk == 1 else max(1, ceil(slots / trainer.chunk))
         self.sheet = Sheet(list(self.sums), chunks, self._sizes[-1], most, tables.device)
         self._closed_steps = self._steps() if privacy.strict else {}
 

@@ -15,6 +15,7 @@ class Drawn:
 
     places: Ids  # int64 [n], among the confidential triples
     starts: Ids  # int64 [units + 1]
+    slots: Ids  # int64 [n], as `Units.slots`
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,23 @@ class Units:
     def __len__(self) -> int:
         return len(self.starts) - 1
 
+    @property
+    def room(self) -> int:
+        """How many slots there are: a public number."""
+        return len(self) * self.most
+
+    def slots(self, units: Ids, within: Ids) -> Ids:
+        """Numbers of triples that no other unit changes: a place among all triples, others move."""
+        return within * len(self) + units
+
     def drawn(self, chosen: Ids) -> Drawn:
         """The triples of some units, without units that have none."""
         if self.most == 1 and len(self) == len(self.places):
-            return Drawn(self.places[chosen], np.arange(len(chosen) + 1))
+            return Drawn(self.places[chosen], np.arange(len(chosen) + 1), chosen)
         every = np.diff(self.starts)
         chosen = chosen[every[chosen] > 0]
         sizes = every[chosen]
         starts = np.concatenate(([0], np.cumsum(sizes)))
         within = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
-        return Drawn(self.places[np.repeat(self.starts[chosen], sizes) + within], starts)
+        slots = self.slots(np.repeat(chosen, sizes), within)
+        return Drawn(self.places[np.repeat(self.starts[chosen], sizes) + within], starts, slots)
