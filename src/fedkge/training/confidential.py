@@ -85,8 +85,9 @@ class Closed:
     ) -> Batch:
         """The triples at places `chosen` [b]; their negatives depend on the key [1, 4] and the place alone.
 
-        With `starts` [c + 1] of chunks, on the key and the number of a triple's chunk, which its place alone
-        decides (`Sheet`). So a triple more or less changes nothing about the others.
+        With `starts` [c + 1] of chunks, on the key and the number of a triple's chunk, which its slot alone
+        decides (`Sheet`). So a unit more or less changes nothing about the others: their places may move, but
+        the key is secret, and under it all places draw by one law, independently.
         """
         h, r, t = self.triples[:, chosen]
         anchor, target = (h, t) if side is Side.TAIL else (t, h)
