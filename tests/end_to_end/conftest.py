@@ -10,6 +10,7 @@ import pytest
 
 from commands import process, write_home
 from fedkge import plugins
+from small_paper import write_checkout
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +26,15 @@ def here(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(home)
     monkeypatch.delenv("FEDKGE_DATA", raising=False)
     return home
+
+
+@pytest.fixture
+def project(tmp_path: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The test works in a checkout with a paper of its own, about that federation."""
+    root = tmp_path / "project"
+    write_checkout(root, here / "federation")
+    monkeypatch.chdir(root)
+    return root
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -21,70 +20,10 @@ from fedkge.papers.catalogue import jobs, read_tables
 from fedkge.papers.protocols import read_protocols
 from fedkge.papers.records import read_lines, read_records, write_records
 from fedkge.papers.running import How, Outcome, run_all
+from small_paper import CATALOGUE, PRESET
 
 pytest.importorskip("numba")
 pytestmark = pytest.mark.usefixtures("here")
-
-PRESET = """
-rounds = 30
-data     = { path = "%s" }
-model    = { name = "transe", dim = 6, margin = 4.0 }
-trainer  = { epochs = 1, batch_size = 64, negatives = 4, lr = 2e-2 }
-evaluate = { every = 2, patience = 0 }
-[variants.single]
-method = { name = "single" }
-[variants.fedep]
-method = { name = "fedep" }
-[variants.fedprox]
-method = { name = "fedprox", mu = 0.01 }
-"""
-CATALOGUE = """
-[p-table1]
-title = "Small"
-protocol = "p-2020"
-metrics = ["mrr"]
-costs = true
-runs = [
-  { presets = ["p-2020-*"] },
-  { presets = ["p-2020-*"], variants = ["fedep"], grid = { "trainer.lr" = [0.01] } },
-]
-[p-table9]
-title = "Not to be had"
-protocol = "p-2020"
-instead = "its data needs credentials"
-"""
-VALUES = {
-    "p-2020": {
-        "paper": "P (2020)",
-        "note": "Both sides.",
-        "presets": ["p-2020-*.toml"],
-        "options": {"fedprox": {"method.mu": 0.1}},
-        "rows": [
-            {
-                "data": "federation",
-                "model": "transe",
-                "method": "fedep",
-                "named": "FedE",
-                "table": "Table 1",
-                "mrr": 90.0,
-            }
-        ],
-    }
-}
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout with a paper of its own."""
-    root = tmp_path / "project"
-    (root / "papers").mkdir(parents=True)
-    (root / "examples").mkdir()
-    preset = PRESET % (Path("federation").resolve())
-    (root / "examples" / "p-2020-small-transe.toml").write_text(preset)
-    (root / "papers" / "catalogue.toml").write_text(CATALOGUE)
-    (root / "papers" / "values.json").write_text(json.dumps(VALUES))
-    monkeypatch.chdir(root)
-    return root
 
 
 def test_a_table_is_run_once_and_written(project: Path) -> None:

@@ -65,10 +65,11 @@ def paper(
     """Run what is missing of a paper's table or figure, and write it beside the paper's numbers."""
     with command():
         from fedkge.cli.experiments import listed, numbers
+        from fedkge.papers.incoming import gone_on_with, taken_in
         from fedkge.papers.missing import Asked, fill, missing
         from fedkge.papers.pages import page, write_pages
         from fedkge.papers.protocols import checkout, read_protocols
-        from fedkge.papers.records import read_lines, read_records, write_records
+        from fedkge.papers.records import read_records, write_records
         from fedkge.papers.running import How
 
         root = checkout()
@@ -77,13 +78,12 @@ def paper(
             _list(root, protocols, known, json)
             return
         if names[0] == "add":
-            for file in names[1:]:
-                write_records(root, read_lines(Path(file)).values())
+            write_records(root, taken_in(root, list(map(Path, names[1:]))).values())
         if names[0] in ("add", "docs"):
             print("\n".join(map(str, write_pages(root, read_records(root)))))
             return
         if records is not None:
-            known |= read_lines(records)
+            known |= gone_on_with(root, records)
         what = Asked(
             names,
             listed("--rows", rows, "c3-*/fedlu") if rows else (),

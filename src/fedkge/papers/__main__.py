@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from fedkge.errors import FedkgeError
+from fedkge.errors import FedkgeError, visible
 from fedkge.machine import prepare
 
 
@@ -34,14 +34,15 @@ def main() -> None:
     if asked.lanes < 1:
         parser.error(f"--lanes: expected at least 1, got {asked.lanes}")
     prepare()
+    from fedkge.papers.incoming import gone_on_with
     from fedkge.papers.missing import Asked, fill, missing
     from fedkge.papers.protocols import checkout, read_protocols
-    from fedkge.papers.records import read_lines, read_records
+    from fedkge.papers.records import read_records
     from fedkge.papers.running import How
 
     try:
         root = checkout()
-        known = read_records(root) | read_lines(asked.records)
+        known = read_records(root) | gone_on_with(root, asked.records)
         what = Asked(asked.names, asked.rows, asked.seeds, asked.set, asked.curves)
         found = missing(root, read_protocols(root), known, what)
         if asked.dry_run:
@@ -50,7 +51,7 @@ def main() -> None:
         until = None if asked.seconds is None else time.time() + asked.seconds
         failed = fill(found, root, asked.records, How(asked.out, asked.device, until), asked.lanes)
     except (FedkgeError, OSError) as error:
-        failed = [f"error: {error}"]
+        failed = [f"error: {visible(str(error))}"]
         print(failed[0], file=sys.stderr)
     sys.exit(2 if failed else 0)
 

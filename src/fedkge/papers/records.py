@@ -9,7 +9,9 @@ that of the preset with the same key (`inferred`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from hashlib import blake2b
 from math import isfinite
 from pathlib import Path
@@ -116,24 +118,37 @@ def ranks_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def read_lines(path: Path) -> dict[str, Record]:
-    """The records of a file, by place; an unfinished last line is left out."""
-    found: dict[str, Record] = {}
-    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else [""]
+def numbered(path: Path, torn: bool) -> Iterator[tuple[int, Record]]:
+    """The number and record of each line; with `torn`, an unfinished last line is left out."""
+    lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
-        except ValueError as error:
-            if number == len(lines):
+            record = _parsed(line)
+        except (ValueError, RecursionError) as error:
+            if torn and number == len(lines):
                 break
             raise DataError(f"{path}, line {number}: not JSON: {error}") from None
-        missing = [part for part in NEEDED if not isinstance(record, dict) or part not in record]
-        if missing:
+        if not isinstance(record, dict):
+            raise DataError(
+                f"{path}, line {number}: expected an object, found {line[:40].decode(errors='replace')}"
+            )
+        if missing := [part for part in NEEDED if part not in record]:
             raise DataError(f"{path}, line {number}: no record of a run: {missing[0]} is missing")
-        found[place_of(record)] = record
-    return found
+        yield number, record
+
+
+def _parsed(line: bytes) -> Any:
+    def no_number(word: str) -> float:
+        raise ValueError(f"{word} is no number")
+
+    return json.loads(line.decode("utf-8"), parse_constant=no_number)
+
+
+def read_lines(path: Path) -> dict[str, Record]:
+    """The records of a file, by place; an unfinished last line is left out."""
+    return {place_of(record): record for _, record in numbered(path, torn=True)} if path.is_file() else {}
 
 
 def read_records(root: Path) -> dict[str, Record]:
@@ -145,10 +160,23 @@ def read_records(root: Path) -> dict[str, Record]:
 
 
 def append(path: Path, record: Mapping[str, Any]) -> None:
-    """One more line, which is there even if the process is killed next."""
+    """One more line, which is there even if the process is killed next; a torn last line is cut off."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    content = path.read_bytes() if path.exists() else b""
+    *_, last = content.split(b"\n")
+    torn = bool(last) and not _is_json(last)
+    if torn:
+        os.truncate(path, len(content) - len(last))
     with path.open("a", encoding="utf-8") as file:
-        file.write(json_text(record) + "\n")
+        file.write("\n" * (bool(last) and not torn) + json_text(record) + "\n")
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        _parsed(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def write_records(root: Path, records: Iterable[Record]) -> None:
@@ -156,17 +184,32 @@ def write_records(root: Path, records: Iterable[Record]) -> None:
     by_file: dict[Path, list[Record]] = {}
     for record in records:
         by_file.setdefault(root / FOLDER / file_of(record), []).append(record)
+    texts = {}
     for path, given in by_file.items():
         found = read_lines(path) | {place_of(record): record for record in given}
-        publish(path, "".join(json_text(found[place]) + "\n" for place in sorted(found)))
+        texts[path] = "".join(json_text(found[place]) + "\n" for place in sorted(found))
+    publish_all(texts)
 
 
 def publish(path: Path, text: str) -> None:
     """Write a file for everybody, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.part")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
+    publish_all({path: text})
+
+
+def publish_all(texts: Mapping[Path, str]) -> None:
+    """Write files for everybody: none of them is replaced before all are on the disk."""
+    drafts = {path: path.with_name(f".{path.name}.part") for path in texts}
+    try:
+        for path, draft in drafts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_text(texts[path], encoding="utf-8")
+    except OSError:
+        for draft in drafts.values():
+            with suppress(OSError):
+                draft.unlink()
+        raise
+    for path, draft in drafts.items():
+        draft.replace(path)
 
 
 def file_of(record: Mapping[str, Any]) -> str:
