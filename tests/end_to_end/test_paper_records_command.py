@@ -1,4 +1,4 @@
-"""Records that come from elsewhere: what `fedkge paper` refuses, and what it says."""
+"""Records that come from elsewhere, seeds and patterns: what `fedkge paper` refuses, and what it says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import ENVIRONMENT, fedkge, files, refused
+from commands import ENVIRONMENT, answer, fedkge, files, refused
 from fedkge.papers.records import Record, read_lines, read_records
 
 pytest.importorskip("numba")
@@ -63,3 +63,47 @@ def test_a_torn_last_line_is_run_again(project: Path, record: Record) -> None:
     again = fedkge("paper", "p-table1", "--rows", "*/fedep", "--records", "new.jsonl")
     assert again.exit_code == 0, again.output
     assert [json.loads(line) for line in path.read_text().splitlines()] == [record]
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    ("seeds", "told"),
+    [
+        ("-1", "--seeds: expected whole numbers from 0 on, as in 0,1,2, got -1"),
+        ("0,-2", "--seeds: expected whole numbers from 0 on, as in 0,1,2, got -2"),
+        ("0.5", "--seeds: expected whole numbers, as in 0,1,2, got '0.5'"),
+        ("1,0,1", "--seeds: 1 stands twice"),
+        ("1,01", "--seeds: 1 stands twice"),
+        ("", "--seeds: expected a list, as in 0,1,2, got ''"),
+    ],
+)
+def test_seeds_that_are_none(seeds: str, told: str) -> None:
+    assert refused("paper", "p-table1", "--seeds", seeds, "--dry-run") == told
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    ("seeds", "told"),
+    [
+        (["-1"], "from 0 on, as in 0,1,2, got -1"),
+        (["2", "2"], "2 stands twice"),
+        (["a"], "invalid int value"),
+    ],
+)
+def test_seeds_that_are_none_without_the_command_line(seeds: list[str], told: str) -> None:
+    failed = module("p-table1", "--records", "new.jsonl", "--dry-run", "--seeds", *seeds)
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert told in failed.stderr.splitlines()[-1]
+
+
+@pytest.mark.usefixtures("project")
+def test_patterns_say_what_there_is_instead_of_runs() -> None:
+    note = "note: p-table9: no runs; instead: its data needs credentials"
+    alone = fedkge("paper", "p-table[89]", "--dry-run")
+    assert alone.exit_code == 0, alone.output
+    assert alone.stderr.splitlines() == [note]
+    assert answer("paper", "p-table[89]", "--rows", "fedep", "--dry-run") == []
+    both = fedkge("paper", "p-*", "--dry-run", "--json")
+    assert note in both.stderr.splitlines()
+    assert len(json.loads(both.stdout)["result"]) == 4
+    assert note in module("p-*", "--records", "new.jsonl", "--dry-run").stderr.splitlines()

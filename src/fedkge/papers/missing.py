@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 
+from fedkge.errors import ConfigError
 from fedkge.papers.catalogue import (
     Job,
     Table,
@@ -32,6 +34,13 @@ class Asked:
     assignments: Sequence[str] = ()  #: `trainer.chunk=128`, or none
     curves: bool = False  #: what is recorded without its curve is missing, too
 
+    def __post_init__(self) -> None:
+        for seed in self.seeds:
+            if seed < 0:
+                raise ConfigError(f"--seeds: expected whole numbers from 0 on, as in 0,1,2, got {seed}")
+            if self.seeds.count(seed) > 1:
+                raise ConfigError(f"--seeds: {seed} stands twice")
+
 
 @dataclass(frozen=True)
 class Missing:
@@ -50,15 +59,28 @@ class Missing:
 
 def missing(root: Path, protocols: Mapping[str, Protocol], known: dict[str, Record], asked: Asked) -> Missing:
     """What the tables lack; says so on standard error."""
-    tables = chosen_tables(read_tables(root), asked.names)
+    every_table = read_tables(root)
+    tables = chosen_tables(every_table, asked.names)
+    _tell_instead(every_table, asked.names)
     every = [job for table in tables for job in jobs(table, protocols[table.protocol], asked.seeds)]
-    chosen = matching(every, asked.rows)
+    chosen = matching(every, asked.rows) if tables else []
     lacking = partial(_lacking, known=known, curves=asked.curves)
     lacked = [job for job in with_negatives(chosen, asked.assignments) if lacking(job)]
     stale = sum(bool(of_key(known, job.key)) and not job.recorded(known) for job in lacked)
     more = f"; {stale} have records of other options than their presets have now" if stale else ""
-    print(f"note: {len(chosen) - len(lacked)} of {len(chosen)} runs are recorded{more}", file=sys.stderr)
+    if tables:
+        print(f"note: {len(chosen) - len(lacked)} of {len(chosen)} runs are recorded{more}", file=sys.stderr)
     return Missing(tables, lacked, known, lacking)
+
+
+def _tell_instead(tables: Mapping[str, Table], names: Sequence[str]) -> None:
+    """Say what there is instead of tables that patterns mean and that have no runs."""
+    told: dict[str, list[str]] = {}
+    for table in tables.values():
+        if table.instead and any(fnmatch(table.name, name) for name in names):
+            told.setdefault(table.instead, []).append(table.name)
+    for instead, of in told.items():
+        print(f"note: {', '.join(of)}: no runs; instead: {instead}", file=sys.stderr)
 
 
 def _lacking(job: Job, known: Mapping[str, Record], curves: bool) -> bool:
