@@ -112,6 +112,13 @@ def test_bad_fede(tmp_path: Path, change: Change, message: str) -> None:
         read_fede(path, openke_names(tmp_path / "names"))
 
 
+def test_bad_fede_without_names(tmp_path: Path) -> None:
+    content = fede()
+    content[1]["valid"]["edge_index_ori"][0, 0] = -3
+    with pytest.raises(DataError, match=r"valid, edge_index_ori\[0, 0\]: expected an id from 0 on, found -3"):
+        read_fede(written(tmp_path, content))
+
+
 # FedLU
 
 
@@ -143,12 +150,22 @@ def test_fedlu(tmp_path: Path) -> None:
         (
             "1/train.txt",
             "/m/y\t/r/1\t/m/q\n",
-            r"1/train.txt: expected names of .*1/entities.dict, found '/m/q'",
+            r"1/train.txt:1: expected a name of .*1/entities.dict, found '/m/q'",
         ),
         (
             "1/test.txt",
             "/m/y\t/r/0\t/m/z\n",
-            r"1/test.txt: expected names of .*1/relations.dict, found '/r/0'",
+            r"1/test.txt:1: expected a name of .*1/relations.dict, found '/r/0'",
+        ),
+        (
+            "1/train.txt",
+            "/m/y\t/r/1\t/m/z\n" * 2 + "/m/y\t/r/1\t/r/1\n",
+            r"1/train.txt:3: expected a name of .*1/entities.dict, found '/r/1'",
+        ),
+        (
+            "1/unlearn.txt",
+            "/m/y\t/r/1\t/m/z\n/m/y\t/m/y\t/m/z\n",
+            r"1/unlearn.txt:2: expected a name of .*1/relations.dict, found '/m/y'",
         ),
         ("1/valid.txt", "/m/y\t/r/1\n", r"1/valid.txt:1: expected"),
         ("1/train.txt", None, r"1/train.txt: No such file"),

@@ -75,7 +75,8 @@ def _ids(where: str, found: Any, part: str, known: Mapping[str, Sequence[str]]) 
     odd = np.argwhere((found < 0) | (found >= below))
     if len(odd):
         at = tuple(odd[0].tolist())
-        raise DataError(f"{where}{list(at)}: expected an id of the {below:,} in use, found {found[at]}")
+        expected = f"an id of the {below:,} in use" if part in known else "an id from 0 on"
+        raise DataError(f"{where}{list(at)}: expected {expected}, found {found[at]}")
     return found.astype(np.int64)
 
 
@@ -107,13 +108,21 @@ def read_fedlu(path: Path) -> Published:
 
 def _fedlu_split(path: Path, known: Sequence[set[str]]) -> NamedTriples:
     found = read_plainly(path, TSV, marks=False)
-    for names, own, part in zip(
-        (found.entities, found.relations), known, ("entities", "relations"), strict=True
-    ):
-        odd = next((name for name in names if name not in own), None)
-        if odd is not None:
-            raise DataError(f"{path}: expected names of {path.with_name(part)}.dict, found {odd!r}")
+    if not (known[0].issuperset(found.entities) and known[1].issuperset(found.relations)):
+        raise _unknown_name(path, known)
     return found
+
+
+def _unknown_name(path: Path, known: Sequence[set[str]]) -> DataError:
+    """What to say of a split that has a name which is in no dictionary: its first line with one."""
+    parts = (known[0], "entities.dict"), (known[1], "relations.dict"), (known[0], "entities.dict")
+    with opened(path) as stream:
+        return next(
+            DataError(f"{path}:{line}: expected a name of {path.with_name(file)}, found {name!r}")
+            for line, fields in rows(path, stream, TSV)
+            for name, (names, file) in zip(fields, parts, strict=False)
+            if name not in names
+        )
 
 
 def _dict(path: Path) -> list[str]:
