@@ -148,6 +148,10 @@ def build(cls: type[T], options: Mapping[str, Any], path: str) -> T:
 
 def _fit(kind: Any, value: Any, where: str) -> Any:
     """`value` as a value of type `kind`, or an error that says what was expected."""
+    if type(value) is int and value.bit_length() > 63:  # counts and seeds are kept in 64 bits
+        raise ConfigError(
+            f"{where}: expected a number that fits into 64 bits, got one of {value.bit_length()} bits"
+        )
     origin = get_origin(kind)
     if origin in (Union, UnionType):
         choices = [choice for choice in get_args(kind) if choice is not NoneType]

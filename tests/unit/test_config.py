@@ -62,6 +62,8 @@ def test_builds_what_fits() -> None:
         ({"size": 2.0}, r"^part\.size: expected int, got 2\.0$"),
         ({"size": True}, r"^part\.size: expected int, got True$"),
         ({"size": -1}, r"^part\.size: expected at least 0, got -1$"),
+        ({"size": 2**63}, r"^part\.size: expected a number that fits into 64 bits, got one of 64 bits$"),
+        ({"rate": 10**400}, r"^part\.rate: expected a number that fits into 64 bits, got one of 1329 bits$"),
         ({"rate": "fast"}, r"^part\.rate: expected float, got 'fast'$"),
         ({"rate": False}, r"^part\.rate: expected float, got False$"),
         ({"on": 1}, r"^part\.on: expected bool, got 1$"),

@@ -153,7 +153,10 @@ WRONG: dict[str, tuple[Change, str]] = {
     ),
     "an unknown option": (put("config", "trainer", "speed")(2), "config: trainer.speed: no such option"),
     "an unknown method": (put("config", "method", "name")("fedx"), "config: method.name: "),
-    "a number that is too large": (put("config", "trainer", "lr")(10**400), "config: int too large"),
+    "a number that is too large": (
+        put("config", "trainer", "lr")(10**400),
+        "config: trainer.lr: expected a number that fits",
+    ),
     "other options": (
         put("config", "trainer", "lr")(0.5),
         r"its options are not those of fedlu-2023-.*: trainer.lr=0.5 \(preset: ",
