@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from commands import answer, fedkge, made, refused, started, summary_of, write_home
+from commands import answer, fedkge, made, printed, refused, started, summary_of, write_home
 from fedkge.config import read_toml, variants
 from fedkge.front.searching import Axis
 from fedkge.front.tuning import FIRST
@@ -19,6 +19,14 @@ pytest.importorskip("numba")
 pytest.importorskip("optuna")
 
 LINE = ("tune", "tiny.toml", "--over", "trainer.lr=1e-3..1e-1:log", "--over", "model.dim=4..8:2")
+ATLAS = """
+rounds   = 3
+data     = { name = "atlas" }
+model    = { name = "transe", dim = 8, margin = 8.0 }
+method   = { name = "fedep" }
+trainer  = { epochs = 1, batch_size = 512, negatives = 4, lr = 5e-3 }
+evaluate = { every = 1, patience = 0 }
+"""
 
 
 @pytest.fixture
@@ -90,12 +98,50 @@ def test_trials_without_hope_are_ended(home: Path) -> None:
     assert {row["state"] for row in every} == {"complete"}
 
 
-def test_a_point_that_was_tried_is_not_run_again(home: Path) -> None:
-    found = answer("tune", "tiny.toml", "--over", "model.dim=4,8", "--trials", 5, "--out", "s")["trials"]
-    assert len(found) == 5
-    assert len(list((home / "s" / "trials").iterdir())) == 2
-    by_dim = {row["model.dim"]: row["valid_mrr"] for row in found}
-    assert all(row["valid_mrr"] == by_dim[row["model.dim"]] for row in found)
+def test_a_point_that_was_tried_costs_no_trial(home: Path) -> None:
+    line = ("tune", "tiny.toml", "--over", "model.dim=4..14:2", "--set", "rounds=2", "--out", "s")
+    found = answer(*line, "--trials", 5)["trials"]
+    assert len({row["model.dim"] for row in found}) == len(found) == 5
+    more = fedkge(*line, "--trials", 9, "--resume", "--json")
+    assert "note: s: all 6 points were tried" in more.stderr
+    rows = printed(more.stdout)["trials"]
+    assert rows[:5] == found
+    assert sorted(row["model.dim"] for row in rows) == [4, 6, 8, 10, 12, 14]
+    again = fedkge(*line, "--trials", 9, "--resume", "--json")
+    assert "note: s: all 6 points were tried" in again.stderr
+    assert printed(again.stdout)["trials"] == rows
+
+
+def test_points_that_only_some_parts_have(home: Path) -> None:
+    over = ("--over", "method.name=single,fedprox", "--over", "method.mu=0,0.5")
+    done = fedkge("tune", "tiny.toml", *over, "--trials", 4, "--set", "rounds=2", "--out", "s", "--json")
+    assert "note: s: all 3 points were tried" in done.stderr
+    points = {(row["method.name"], row["method.mu"]) for row in printed(done.stdout)["trials"]}
+    assert points == {("single", None), ("fedprox", "0"), ("fedprox", "0.5")}
+
+
+@pytest.mark.slow
+def test_a_search_on_atlas_is_the_same_after_a_kill(home: Path) -> None:
+    """Kills in the first trial and in one that may be ended early; some trials are."""
+    (home / "atlas.toml").write_text(ATLAS)
+    over = ("--over", "trainer.lr=1e-5,1e-4,1e-3,1e-2", "--over", "trainer.negatives=1,4")
+    line = ("tune", "atlas.toml", *over, "--trials", "9")
+    whole = answer(*line, "--out", "whole")
+    states = [row["state"] for row in whole["trials"]]
+    assert len(states) == 8  # all points
+    assert "pruned" in states
+    assert "pruned" not in states[:FIRST]
+    for number, event in ((0, b'"round": 2'), (states.index("pruned"), b'"event"')):
+        search = started(*line, "--out", "cut", "--resume")
+        journal = home / "cut" / "trials" / f"{number:04d}" / "run.jsonl"
+        while not (journal.exists() and event in journal.read_bytes()):
+            assert search.poll() is None, search.communicate()
+            time.sleep(0.001)
+        search.send_signal(signal.SIGKILL)
+        search.communicate()
+    again = answer(*line, "--out", "cut", "--resume")
+    assert again["trials"] == whole["trials"]
+    assert again["test"] == whole["test"]
 
 
 def test_a_trial_that_diverges_does_not_end_the_search(home: Path) -> None:
@@ -155,6 +201,12 @@ def test_private_trials_are_in_the_account(home: Path) -> None:
         (["method.mu=0,1"], "--over method.mu: no such option of fedep"),
         (["model.dim=4,8", "model.dim=4..8"], "--over: model.dim stands twice"),
         (["seed=0,1"], "--over seed: a seed is no choice"),
+        (["seed=0..5"], "--over seed: a seed is no choice"),
+        (["rounds=2..8"], "--over rounds: changes the question and not the answer"),
+        (["data.path=a,b"], "--over data.path: changes the question and not the answer"),
+        (["trainer.lr=0.1,1", "evaluate.sides=both,tail"], "--over evaluate.sides: changes the question"),
+        (["privacy.epsilon=1.0..9.0"], "--over privacy.epsilon: changes the question"),
+        (["start=a,b"], "--over start: changes the question"),
     ],
 )
 def test_bad_searches(over: list[str], message: str, home: Path) -> None:
@@ -163,6 +215,13 @@ def test_bad_searches(over: list[str], message: str, home: Path) -> None:
         message
     )
     assert not (home / "s").exists()
+
+
+def test_compare_searches_no_question_either(home: Path) -> None:
+    line = ("compare", "tiny.toml", "--method", "single,fedep", "--tune", 2, "--out", "c")
+    assert refused(*line, "--over", "align.names=true,false").startswith(
+        "--over align.names: changes the question and not the answer, so scores of its values do not "
+    )
 
 
 def test_axes() -> None:

@@ -155,13 +155,14 @@ def axes_of(over: Sequence[str], experiments: Sequence[Experiment]) -> list[Axis
     """What `--over` names; a key that none of the experiments has is an error."""
     from fedkge.cli.grid import axis
     from fedkge.errors import ConfigError
-    from fedkge.front.searching import Axis, check_used
+    from fedkge.front.searching import Axis, check_question, check_used
 
-    found = [Axis.parse(text, () if ".." in text else axis(text, "--over")[1]) for text in over]
+    found = [Axis.parse(text, axis(text, "--over")[1]) for text in over]
     keys = [one.key for one in found]
     for key in keys:
         if keys.count(key) > 1:
             raise ConfigError(f"--over: {key} stands twice")
+    check_question(found)
     check_used(found, [one.config() for one in experiments])
     return found
 

@@ -5,14 +5,20 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from fedkge.errors import ConfigError
+from fedkge.reports.compared.choosing import CONDITION_TABLES, CONDITIONS
+from fedkge.reports.folders.options import METHOD
 from fedkge.runs.experiment import PARTS
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
 
+#: Options that change the question and not the answer: validation cannot choose among their values.
+QUESTION = ({*CONDITIONS} - {METHOD}) | {*CONDITION_TABLES, "evaluate", "rounds"}
 EXAMPLES = "trainer.lr=1e-4..1e-2:log, model.dim=64..256:64 or method.mu=0,0.1,1"
 
 
@@ -44,6 +50,13 @@ class Axis:
         if kind == "log" and low <= 0:
             raise ConfigError(f"--over {text}: a logarithmic range begins above 0")
         return cls(key, (), low, high, step, whole, kind == "log")
+
+    @property
+    def size(self) -> int | None:
+        """How many values it has; None: more than can be counted."""
+        if self.choices:
+            return len(self.choices)
+        return (int(self.high) - int(self.low)) // self.step + 1 if self.whole else None
 
     def suggest(self, trial: Trial) -> str:
         """A value that the search chooses, as TOML."""
@@ -81,6 +94,31 @@ def applies(key: str, base: Mapping[str, Any], point: Mapping[str, str]) -> bool
         return True
     name = point.get(f"{part}.name", base[part]["name"]).strip("\"'")
     return option in {field.name for field in fields(PARTS[part][name])}
+
+
+def points(axes: Sequence[Axis], base: Mapping[str, Any]) -> int | None:
+    """How many points there are; None: more than can be counted."""
+    names = [axis for axis in axes if axis.key.endswith(".name") and axis.choices]
+    total = 0
+    for chosen in product(*(axis.choices for axis in names)):
+        point = dict(zip((axis.key for axis in names), chosen, strict=True))
+        used = [axis for axis in axes if axis not in names and applies(axis.key, base, point)]
+        sizes = [axis.size for axis in used]
+        if None in sizes:
+            return None
+        total += prod(size for size in sizes if size is not None)
+    return total
+
+
+def check_question(axes: Sequence[Axis]) -> None:
+    """An option is an error if scores of its values do not compare."""
+    for axis in axes:
+        if axis.key in QUESTION or axis.key.partition(".")[0] in QUESTION:
+            raise ConfigError(
+                f"--over {axis.key}: changes the question and not the answer, so scores of its values do not "
+                f"compare; expected an option of {', '.join(PARTS)} or trainer. "
+                f"`fedkge sweep --grid {axis.key}=...` shows what each value gives"
+            )
 
 
 def check_used(axes: Sequence[Axis], bases: Sequence[Mapping[str, Any]]) -> None:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from fedkge.durable import keep_private, locked
 from fedkge.errors import ConfigError, FedkgeError, MissingPackage
-from fedkge.front.searching import Axis, suggested
+from fedkge.front.searching import Axis, points, suggested
 from fedkge.front.training import Manner, device_named
 
 if TYPE_CHECKING:
     from optuna import Study
-    from optuna.trial import FrozenTrial, Trial
+    from optuna.trial import Trial
 
     from fedkge.runs.data import Loader
     from fedkge.runs.experiment import Experiment
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 STORE = "search.db"
 TRIALS = "trials"
 FIRST = 5  #: trials that are never ended early
-SAME = "same as"  #: a trial with the options of an earlier one is not run again
+DRAWS = 32  #: points that the sampler may repeat before any untried one is taken
 
 
 class Pruned(FedkgeError):  # noqa: N818 - reads as what it says
@@ -103,21 +103,44 @@ def _searched(optuna: Any, search: Search, storage: Any) -> list[Tried]:
 
 
 def _next(optuna: Any, study: Study, search: Search) -> Trial | None:
-    """The trial that was interrupted, or a new one; None when there are enough.
-
-    The sampler begins anew for each trial, so that an interrupted search makes the choices that an
-    uninterrupted one would have made.
-    """
+    """The trial that was interrupted, or a new one; None when there are enough, or no point is left."""
     states = optuna.trial.TrialState
     interrupted = study.get_trials(deepcopy=False, states=(states.RUNNING,))
     if interrupted:
         return optuna.trial.Trial(study, interrupted[0]._trial_id)
-    number = len(study.get_trials(deepcopy=False))
-    if number >= search.trials:
-        return None
-    seed = (search.make({}).seed * 1_000_003 + number) % 2**32
-    study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=FIRST)
+    if not study.get_trials(deepcopy=False, states=(states.WAITING,)):  # drawn, then interrupted
+        number = len(study.get_trials(deepcopy=False))
+        if number >= search.trials:
+            return None
+        if number == points(search.axes, search.make({}).config()):
+            print(f"note: {search.folder}: all {number} points were tried", file=sys.stderr)
+            return None
+        study.enqueue_trial(_drawn(optuna, study, search))
     return study.ask()
+
+
+def _drawn(optuna: Any, study: Study, search: Search) -> dict[str, Any]:
+    """A point that no trial has had.
+
+    It is drawn on a copy of the study, where draws that repeat earlier points use up no trial. The sampler
+    begins anew for each trial, so that an interrupted search makes the choices that an uninterrupted one
+    would have made.
+    """
+    base, past = search.make({}), study.get_trials()
+    before = [one.params for one in past]
+    seed = (base.seed * 1_000_003 + len(past)) % 2**32
+    copy = optuna.create_study(
+        direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=FIRST)
+    )
+    copy.add_trials(past)
+    while True:
+        one = copy.ask()
+        suggested(search.axes, base.config(), one)
+        if one.params not in before:
+            return dict(one.params)
+        copy.tell(one, state=optuna.trial.TrialState.FAIL)
+        if len(copy.trials) == len(past) + DRAWS:
+            copy.sampler = optuna.samplers.RandomSampler(seed=seed)
 
 
 def _try(optuna: Any, study: Study, trial: Trial, search: Search, loader: Loader) -> None:
@@ -129,14 +152,6 @@ def _try(optuna: Any, study: Study, trial: Trial, search: Search, loader: Loader
     except ConfigError as error:
         print(f"error: trial {trial.number}: {error}", file=sys.stderr)
         study.tell(trial, state=states.FAIL)
-        return
-    options = json.dumps(experiment.config(), sort_keys=True, default=str)
-    twin = next((one for one in study.get_trials(deepcopy=False) if _like(one, options, trial)), None)
-    trial.set_user_attr("options", options)
-    if twin is not None:
-        trial.set_user_attr(SAME, twin.number)
-        complete = twin.state == states.COMPLETE
-        study.tell(trial, twin.value if complete else None, None if complete else twin.state)
         return
     folder = search.folder / TRIALS / f"{trial.number:04d}"
     try:
@@ -156,12 +171,6 @@ def _interrupted(error: FedkgeError) -> bool:
     from fedkge.runtimes.loop import Interrupted
 
     return isinstance(error, Interrupted)
-
-
-def _like(one: FrozenTrial, options: str, trial: Trial) -> bool:
-    return (
-        one.number < trial.number and one.user_attrs.get("options") == options and SAME not in one.user_attrs
-    )
 
 
 def _value(experiment: Experiment, folder: Path, trial: Trial, search: Search, loader: Loader) -> float:
@@ -203,12 +212,11 @@ def _watching(experiment: Experiment, trial: Trial, shown: Watch) -> Watch:
 
 
 def tried(study: Study, search: Search) -> list[Tried]:
-    """All trials, in their order; those with the options of an earlier one are told with its run."""
+    """All trials, in their order."""
     found = []
     for one in study.get_trials(deepcopy=False):
-        number = one.user_attrs.get(SAME, one.number)
         value = one.value if one.value is not None else max(one.intermediate_values.values(), default=None)
-        folder = search.folder / TRIALS / f"{number:04d}"
+        folder = search.folder / TRIALS / f"{one.number:04d}"
         state = {"FAIL": "failed"}.get(one.state.name, one.state.name.lower())
         found.append(Tried(one.number, dict(one.params), state, value, folder))
     return found
