@@ -26,6 +26,8 @@ def test_data_that_is_not_there_is_named_in_full(tmp_path: Path) -> None:
         (["rounds=1.5"], "--set rounds: expected int, got 1.5"),
         (["model.name=trnse"], "--set model.name: no model is named 'trnse'; did you mean 'transe'?"),
         (["model.norm=3"], "--set model.norm: expected one of 1, 2, got 3"),
+        ([f"trainer.chunk={10**30}"], "--set trainer.chunk: expected at most 2,147,483,647, got 1,000,000"),
+        ([f"trainer.epochs={10**30}"], "--set trainer.epochs: expected at most 1,000,000, got 1,000,000"),
         (["trainer.loss=margins"], "--set trainer.loss: expected one of"),
         (["rounds"], "--set rounds: expected KEY=VALUE, as in model.dim=64"),
         (["rounds.x=3"], "--set rounds.x=3: rounds is not a table"),

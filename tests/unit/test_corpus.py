@@ -15,6 +15,7 @@ from fedkge.errors import ConfigError, DataError, DataWarning
 from fedkge.graphs.graph import Graph
 from fedkge.models import MODELS, Side
 from fedkge.training import Batch, Corpus, Trainer
+from fedkge.training.trainer import MOST
 from small_graphs import graph_of, random_graph, start, triples_of, watch
 
 pytest.importorskip("numba")
@@ -206,6 +207,10 @@ def test_sites_stand_one_after_another() -> None:
         ({"epochs": 0}, r"^trainer\.epochs: expected at least 1, got 0$"),
         ({"batch_size": 0}, r"^trainer\.batch_size: expected at least 1, got 0$"),
         ({"negatives": -1}, r"^trainer\.negatives: expected at least 1, got -1$"),
+        ({"epochs": 10**30}, r"^trainer\.epochs: expected at most 1,000,000, got 1,000,"),
+        ({"batch_size": 10**30}, r"^trainer\.batch_size: expected at most 2,147,483,647, got 1,000,"),
+        ({"negatives": 1_000_001}, r"^trainer\.negatives: expected at most 1,000,000, got 1,000,001$"),
+        ({"chunk": 2**31}, r"^trainer\.chunk: expected at most 2,147,483,647, got 2,147,483,648$"),
         ({"temperature": -0.5}, r"^trainer\.temperature: expected at least 0, got -0\.5$"),
         ({"temperature": float("nan")}, r"^trainer\.temperature: .*got nan$"),
         ({"ranking_margin": float("nan")}, r"^trainer\.ranking_margin: .*got nan$"),
@@ -222,6 +227,10 @@ def test_sites_stand_one_after_another() -> None:
 def test_bad_options(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build(Trainer, options, "trainer")
+
+
+def test_the_largest_counts_are_counts() -> None:
+    assert vars(Trainer(**MOST)).items() >= MOST.items()
 
 
 def test_bad_sides_in_python() -> None:

@@ -17,6 +17,12 @@ from fedkge.training.losses import CONTRASTS, LOSSES
 from fedkge.training.optimizers import OPTIMIZERS
 
 SIDES = ("both", "alternate", *map(str, Side))
+MOST = {
+    "epochs": 1_000_000,
+    "batch_size": 2**31 - 1,
+    "negatives": 1_000_000,
+    "chunk": 2**31 - 1,
+}  #: the largest counts; a batch and a chunk end with the site's triples anyway
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +111,13 @@ class Trainer:
     deterministic: bool = False  #: on a GPU: sums in a fixed order, slower; the CPU always does so
 
     def __post_init__(self) -> None:
-        counts = dict.fromkeys(("epochs", "batch_size", "negatives", "chunk"), 1)
-        for name, least in {**counts, "temperature": 0, "ranking_margin": 0, "l3": 0}.items():
-            if not least <= getattr(self, name) < inf:  # NaN is neither
-                raise ConfigError(f"{name}: expected at least {least}, got {getattr(self, name)}")
+        least = dict.fromkeys(MOST, 1) | {"temperature": 0, "ranking_margin": 0, "l3": 0}
+        for name, low in least.items():
+            if not low <= getattr(self, name) < inf:  # NaN is neither
+                raise ConfigError(f"{name}: expected at least {low}, got {getattr(self, name)}")
+        for name, high in MOST.items():
+            if getattr(self, name) > high:
+                raise ConfigError(f"{name}: expected at most {high:,}, got {getattr(self, name):,}")
         if not 0 < self.lr < inf:
             raise ConfigError(f"lr: expected a number above 0, got {self.lr}")
         for name, known in (("loss", LOSSES), ("optimizer", OPTIMIZERS), ("sides", SIDES)):
