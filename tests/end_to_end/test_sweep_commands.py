@@ -18,6 +18,7 @@ from commands import (
     journal_of,
     made,
     notes,
+    printed,
     refused,
     started,
     summary_of,
@@ -65,7 +66,7 @@ def test_sweep(tmp_path: Path) -> None:
 def test_a_choice_at_the_edge_of_the_grid_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
     def told(best: float, *others: float) -> str:
         values = sorted([best, *others])
-        say_edges([{"method.name": "fedr", "lr": one, "best": one == best} for one in values], ["lr"])
+        say_edges([{"method.name": "fedr", "lr": one, "best": one == best} for one in values], ["lr"], 512)
         return capsys.readouterr().err
 
     beyond = "note: fedr: validation chose the {} lr that was tried, {}; {} ones may do better\n"
@@ -73,8 +74,40 @@ def test_a_choice_at_the_edge_of_the_grid_is_noted(capsys: pytest.CaptureFixture
     assert told(0.001, 0.01, 0.1) == beyond.format("smallest", 0.001, "smaller")
     assert told(0.01, 0.001, 0.1) == ""
     assert told(0.1, 0.01) == "", "one of two is always at the edge"
-    say_edges([{"codec": one, "best": one == "a"} for one in "abc"], ["codec"])
+    say_edges([{"codec": one, "best": one == "a"} for one in "abc"], ["codec"], 512)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("tried", "best", "more"),
+    [
+        ((1, 16, 64), 64, "larger"),
+        ((1, 16, 512), 512, None),
+        ((1, 16, 1024), 1024, None),
+        ((1, 16, 64), 1, None),
+        ((512, 1024, 2048), 512, "smaller"),
+    ],
+)
+def test_no_chunk_is_beyond_its_batch(
+    tried: tuple[int, ...], best: int, more: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"trainer.chunk": one, "best": one == best} for one in tried]
+    say_edges(rows, ["trainer.chunk"], 512)
+    told = capsys.readouterr().err
+    assert f"{more} ones may do better" in told if more else told == ""
+    own = [row | {"trainer.batch_size": 4096} for row in rows]  # swept beside it
+    say_edges(own, ["trainer.chunk"], 512)
+    assert ("larger ones may do better" in capsys.readouterr().err) == (best == tried[-1])
+
+
+@here
+def test_a_sweep_knows_its_batch(tmp_path: Path) -> None:
+    """All three chunks are whole batches of 64, so the first of equals is best."""
+    line = ("sweep", "tiny.toml", "--grid", "trainer.chunk=256,128,64", *SHORT, "--out", tmp_path / "grid")
+    found = fedkge(*line, "--json")
+    assert found.exit_code == 0, found.output
+    assert [row["trainer.chunk"] for row in printed(found.stdout)["points"] if row["best"]] == [256]
+    assert "may do better" not in notes(found.stderr).replace("more rounds may do better", "")
 
 
 @here

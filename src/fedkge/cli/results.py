@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 WHOLE = ("rounds", "best_round", "triples_per_s", "seeds", "queries")
 NAMED = 4  #: sites that are named in a sentence
 HIDDEN = ";\ntest only of the points that validation chooses (--show-test: of all)"
+CHUNK, BATCH = "trainer.chunk", "trainer.batch_size"
 TENTHS = ("mr", "seconds", "train_seconds", "R@CG")
 
 
@@ -221,16 +222,26 @@ def say_spent(runs: Sequence[Run]) -> None:
         print(f"note: the sums by {' and by '.join(sorted(units))} do not cover each other", file=sys.stderr)
 
 
-def say_edges(rows: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> None:
-    """Say which chosen values are the smallest or largest of at least three: better ones may lie beyond."""
+def say_edges(rows: Sequence[Mapping[str, Any]], keys: Sequence[str], batch_size: int) -> None:
+    """Say which chosen values are the smallest or largest of at least three: better ones may lie beyond.
+
+    `batch_size` is that of rows that do not name their own.
+    """
     for key in keys:
         tried = sorted({row[key] for row in rows if type(row[key]) in (int, float)})
         for row in rows:
-            if row["best"] and len(tried) > 2 and row[key] in (tried[0], tried[-1]):
+            if row["best"] and len(tried) > 2 and row[key] in _edges(key, tried, row.get(BATCH, batch_size)):
                 which, more = ("smallest", "smaller") if row[key] == tried[0] else ("largest", "larger")
                 who = f"{row['method.name']}: " if row.get("method.name") else ""
                 text = f"validation chose the {which} {key} that was tried, {row[key]:g}"
                 print(f"note: {who}{text}; {more} ones may do better", file=sys.stderr)
+
+
+def _edges(key: str, tried: Sequence[float], batch_size: int) -> list[float]:
+    """The smallest and the largest value; a chunk has nothing beyond 1 and beyond its whole batch."""
+    if key != CHUNK:
+        return [tried[0], tried[-1]]
+    return [*(tried[:1] if tried[0] > 1 else ()), *(tried[-1:] if tried[-1] < batch_size else ())]
 
 
 def write_best(runs: Sequence[Run], folder: Path) -> str | None:

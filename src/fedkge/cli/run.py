@@ -207,7 +207,7 @@ def sweep(
         best = write_best(runs, folder)
         keys = [one.partition("=")[0].strip() for one in grid]
         rows = sweep_rows(runs, keys, show_test)
-        say_edges(rows, keys)
+        say_edges(rows, keys, next(iter(points.values())).trainer.batch_size)
         if json:
             print_json({"report": page, "best": best, "points": rows})
         else:
