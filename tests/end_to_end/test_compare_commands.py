@@ -53,7 +53,8 @@ def test_variants_of_a_file_are_run_one_by_one_and_compared(tmp_path: Path) -> N
     Path("both.toml").write_text(CONFIG + VARIANTS)
     out = tmp_path / "all"
     found = answer("compare", "both.toml", "--out", out, *SHORT, "--set", "method.squared=false")
-    assert {row["run"] for row in found["methods"]} == {"single · lr=0.02", "fedprox · lr=0.01"}
+    assert {row["run"] for row in found["methods"]} == {"alone", "near"}
+    assert set(found["sites"][0]) >= {"alone", "near"}
     config = read_toml(out / "near" / "config.toml")
     assert config["method"]["mu"] == 0.5
     assert config["method"]["squared"] is False  # of --set, for the variant that has it
@@ -63,6 +64,41 @@ def test_variants_of_a_file_are_run_one_by_one_and_compared(tmp_path: Path) -> N
     assert run["metrics"] == summary_of(out / "alone")["metrics"]
     swept = answer("sweep", "both.toml", "--variant", "near", "--grid", "method.mu=0,0.5", *SHORT)
     assert [point["method.mu"] for point in swept["points"]] == [0, 0.5]
+
+
+ALIKE = """
+[variants.whole]
+method = { name = "fedep" }
+[variants.small]
+method = { name = "fedep" }
+model  = { name = "transe", dim = 4, margin = 4.0 }
+[variants.called]
+name   = "by its own name"
+method = { name = "fedep" }
+trainer = { lr = 1e-3 }
+"""
+
+
+def test_variants_of_one_method_are_told_apart(tmp_path: Path) -> None:
+    Path("alike.toml").write_text(CONFIG + ALIKE)
+    line = ("compare", "alike.toml", "--out", tmp_path / "all", *SHORT)
+    found = answer(*line, "--reference", "small")
+    assert {row["run"] for row in found["methods"]} == {"whole", "small", "by its own name"}
+    assert {row["run"] for row in found["reference"]} == {"whole", "small", "by its own name"}
+    by_own = answer(*line, "--resume", "--reference", "called")
+    assert by_own["reference"] != found["reference"]
+    again = answer("report", tmp_path / "all")
+    assert set(again["sites"][0]) >= {"whole", "small", "by its own name"}
+    page = (tmp_path / "all" / "report.html").read_text()
+    assert all(name in page for name in ("whole", "small", "by its own name"))
+
+
+def test_tuned_variants_have_their_names(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    Path("both.toml").write_text(CONFIG + VARIANTS)
+    over = ("--tune", 2, "--over", "trainer.negatives=2,4", "--seeds", "0,1")
+    found = answer("compare", "both.toml", "--out", tmp_path / "all", *SHORT, *over)
+    assert {row["run"] for row in found["methods"]} == {"alone", "near"}
 
 
 def test_a_variant_must_be_named_and_known() -> None:

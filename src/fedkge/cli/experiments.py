@@ -94,7 +94,7 @@ def by_method(
 def by_variant(
     path: Path, assignments: Sequence[str], chosen: str | None, beside: Path
 ) -> dict[str, Experiment]:
-    """Each variant of a file, or those that `chosen` lists, under its name.
+    """Each variant of a file, or those that `chosen` lists, under its name, by which tables call its run.
 
     Their runs are in the folder `beside`, in which a variant finds the one that it goes on from.
     """
@@ -113,7 +113,12 @@ def by_variant(
             raise ConfigError(f"{path}: {name} goes on from {after}; name {after} before it")
     origin = Origin(path, assignments, beside=beside)
     found = varied(origin, [{}] * len(names), [replace(origin, variant=name) for name in names])
-    return dict(zip(names, (experiment for _, experiment in found), strict=True))
+    return {name: called(experiment, name) for name, (_, experiment) in zip(names, found, strict=True)}
+
+
+def called(experiment: Experiment, name: str) -> Experiment:
+    """The same experiment by this name, unless it has one of its own."""
+    return experiment if experiment.name is not None else replace(experiment, name=name)
 
 
 def varied(

@@ -139,6 +139,7 @@ def compare(
             found = by_method(config, set_, method, variant, folder)
         if reference is not None:
             check("--reference", reference, list(found))
+            reference = reference if method is not None else found[reference].name
         if over and tune is None:
             raise ConfigError("--over: of no use without --tune; how many trials shall each method have?")
         if tune is None:
@@ -240,7 +241,8 @@ def _trained(
 
 def _among(runs: list[Run], reference: str | None) -> str | None:
     """The reference, unless it failed before it began: that has been said, and the others are shown."""
-    return reference if any(run.method == reference for run in runs) else None
+    known = {name for run in runs for name in (run.method, run.config.get("name"))}
+    return reference if reference in known else None
 
 
 def _what(runs: list[Run]) -> str:

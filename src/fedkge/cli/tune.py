@@ -92,11 +92,15 @@ def makers(
     path: Path, assignments: Sequence[str], methods: str | None, variant: str | None, beside: Path
 ) -> dict[str, Make]:
     """The same for each method that is compared, or else for each variant of the file."""
-    from fedkge.cli.experiments import Origin, by_variant, listed, varied
+    from fedkge.cli.experiments import Origin, by_variant, called, listed, varied
 
     if methods is None:
-        names = list(by_variant(path, assignments, variant, beside))
-        return {name: maker(path, assignments, name, beside) for name in names}
+
+        def named(name: str) -> Make:
+            make = maker(path, assignments, name, beside)
+            return lambda point: called(make(point), name)
+
+        return {name: named(name) for name in by_variant(path, assignments, variant, beside)}
     names = listed("--method", methods, "single,fede")
     origin = Origin(path, assignments, "--over", variant, beside)
 
