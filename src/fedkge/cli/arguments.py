@@ -34,7 +34,11 @@ Threads = Annotated[
 ]
 Resume = Annotated[bool, typer.Option(help="Go on where it was interrupted; what is done is not repeated.")]
 NoStack = Annotated[
-    bool, typer.Option("--no-stack", help="Train site by site; on a CPU the results are the same.")
+    bool,
+    typer.Option(
+        "--no-stack",
+        help="Train site by site; on a CPU the results are the same, of transr and rescal up to rounding.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Trust = Annotated[
