@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
+import numba
 import torch
 
 from fedkge.graphs.indexing import graph_from_names
@@ -104,6 +105,7 @@ def train(job: tuple[str, int, Path, Path, int]) -> tuple[str, dict[str, Any]]:
     """One run, alone in its process: its test metrics by site, and what it has spent."""
     mode, seed, data, out, rounds = job
     torch.set_num_threads(1)
+    numba.set_num_threads(1)
     plain = {
         "seed": seed,
         "rounds": rounds,
