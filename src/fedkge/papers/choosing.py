@@ -2,43 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from fedkge.papers.catalogue import Table, read_tables
-from fedkge.papers.lines import Line, rows_of, validated
+from fedkge.papers.comparing import best_of
+from fedkge.papers.lines import Line, rows_of
 from fedkge.papers.protocols import Protocol, read_protocols
 from fedkge.papers.records import Record
 
 
 def best_lines(table: Table, protocol: Protocol, records: Mapping[str, Record]) -> list[Line]:
-    """A line for each row of the paper that anything was run for; its note says what it was chosen from.
+    """A line for each row of the paper that anything was run for; its `choice` says why it stands.
 
-    What cannot be compared, because validation was not kept when it was run, is left out.
+    Rows of the table come first, then those of the tables beside it, in the order of the catalogue.
     """
     tables, protocols = read_tables(protocol.root), read_protocols(protocol.root)
     rivals: dict[tuple[str, ...], list[Line]] = {}
     for line in rows_of(table, protocol, records):
         if line.paper:
-            rivals.setdefault(_place(line), []).append(line)
+            rivals.setdefault(place(line), []).append(line)
     for other in map(tables.__getitem__, table.beside):
         for line in rows_of(other, protocols[other.protocol], records):
-            found = replace(line, paper=protocol.row(*line.subject, line.asked), note=other.name)
-            if found.paper and _place(found) in rivals:
-                rivals[_place(found)].append(found)
+            found = _beside(line, other, protocol)
+            if found.paper and place(found) in rivals:
+                rivals[place(found)].append(found)
     ran = ([line for line in of if line.records] for of in rivals.values())
-    return [best for of in ran if (best := _best(of))]
+    return [replace(best, choice=why) for of in ran if of for best, why in [best_of(of)]]
 
 
-def _place(line: Line) -> tuple[str, ...]:
+def place(line: Line) -> tuple[str, ...]:
+    """The row of the paper that a line stands beside."""
     return *line.subject, line.paper["method"]
 
 
-def _best(rivals: Sequence[Line]) -> Line | None:
-    if len(rivals) < 2:
-        return next(iter(rivals), None)
-    found = {mrr: line for line in rivals if (mrr := validated(line)) is not None}
-    if len(found) < len(rivals):
-        return None
-    best = found[max(found)]
-    return replace(best, note=", ".join(filter(None, (best.note, f"best of {len(rivals)} on validation"))))
+def _beside(line: Line, table: Table, protocol: Protocol) -> Line:
+    """Another table's line, as it stands beside this paper: with its numbers, and what it departs in."""
+    return replace(
+        line,
+        paper=protocol.row(*line.subject, line.asked),
+        departures=protocol.departures(line.job.experiment().config()),
+        note=table.name,
+    )

@@ -8,12 +8,15 @@ from itertools import groupby
 from typing import Any
 
 from fedkge.papers.catalogue import Job, Table, jobs
+from fedkge.papers.comparing import ONLY, best_of
 from fedkge.papers.protocols import PLAIN, Options, Protocol, setting
 from fedkge.papers.records import Record, but_sharing, shared_by
 from fedkge.reports.compared.experiments import Spread, spread
 from fedkge.reports.compared.reference import CONVERGED, LEVELS, NEVER, SPENT, Cost, Course, Unit
+from fedkge.reports.folders.options import differing, flat
 
 REFERENCE = "fedep"  #: whose costs are the unit
+PRINTED = "as printed"  #: the note of alternatives
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,9 @@ class Line:
     traced: Sequence[Record]  #: the same, or of shared negatives where only that run has a curve
     costs: Sequence[Mapping[str, Any]]  #: by seed, where the table has them
     departures: Sequence[str]
-    note: str  #: of several that were tried, which this is
+    note: str  #: where it comes from, if it is not the table's own plain row
     cap: int  #: rounds at most
+    choice: str = ""  #: why it stands for a row of the paper that several were run for
 
     @property
     def name(self) -> str:
@@ -122,17 +126,27 @@ def _chosen(table: Table, found: Sequence[Line]) -> list[Line]:
         if line.job.variant in table.alternatives:
             rivals.setdefault((line.job.preset, line.view), []).append(line)
     for of in rivals.values():
-        run = [line for line in of if line.records]
-        best = max(run, key=lambda line: validated(line) or 0.0, default=of[0])
-        words = f"as printed, best of {len(run)} on validation" if run else "as printed"
-        kept.append(replace(best, note=words))
+        of.sort(key=lambda line: table.alternatives.index(line.job.variant))
+        kept.append(_alternative(of))
     return kept
 
 
-def validated(line: Line) -> float | None:
-    """The validation MRR of the tables that runs are judged by; None where no record has it."""
-    over = spread(record["valid"]["mrr"] for record in line.traced if "valid" in record)
-    return None if over is None else over.mean
+def _alternative(of: Sequence[Line]) -> Line:
+    """The one of them that validates best, in the order of the catalogue; its note says how many were run."""
+    ran = [line for line in of if line.records]
+    if not ran:
+        return replace(of[0], note=PRINTED)
+    best, why = best_of(ran)
+    if len(ran) < len(of):
+        count = f"{len(ran)} of {len(of)} {_tried(of)} run"
+        why = count if why == ONLY else f"{count}, {why}"
+    return replace(best, note=f"{PRINTED}, {why}")
+
+
+def _tried(of: Sequence[Line]) -> str:
+    """`margins`, if alternatives differ only in their margin."""
+    option, *more = differing([flat(line.job.experiment().config()) for line in of])
+    return "variants" if more else f"{option.rpartition('.')[2]}s"
 
 
 # What it took to converge, in units of the reference

@@ -45,9 +45,16 @@ SHARED = """\
   The `fedep` that is the unit of costs has the same kind of negatives, if there is such a run.
 """
 CHOSEN = """\
-Several rows of this project can be one row of the paper: with the paper's settings, as printed, and with the
-settings of {beside}. Of these, the one with the best validation MRR stands here. A row is left out if one of
-them was run before validation was kept: `--curves` runs it again.
+Several rows of this project can stand for one row of the paper: the table's own row, the row as printed, and
+the rows of {beside}, in this order.
+One of them is shown here. The last column says why.
+
+- The row with the best validation MRR is shown. Of equals, it is the first.
+- A `global` row shows the test metrics of the global tables, but is chosen by the validation MRR of the same
+  run's local tables: records have no other.
+- Rows are compared with the first one that was run. They must have the same data options, sides and seeds.
+- "not chosen": a run whose test metrics are shown has no recorded validation. The first row is shown then.
+  `fedkge paper NAME --curves` runs again what was recorded without validation.
 """
 COSTS = """\
 R is rounds. Values are numbers, as the paper counts them.
@@ -128,7 +135,7 @@ def page(table: Table, protocol: Protocol, records: Mapping[str, Record]) -> str
     parts += [f"{table.note}\n" if table.note else "", HEAD]
     parts.append(_accuracy(table, found))
     if table.beside:
-        told = CHOSEN.format(beside=" or ".join(f"[{name}]({name}.md)" for name in table.beside))
+        told = CHOSEN.format(beside=", ".join(f"[{name}]({name}.md)" for name in table.beside))
         parts += [f"## What validates best\n\n{told}", _accuracy(table, best_lines(table, protocol, records))]
     ran = [line for line in found if line.records and not line.view]
     if table.costs and any(line.costs for line in ran):
@@ -148,6 +155,8 @@ def _accuracy(table: Table, found: Sequence[Line]) -> str:
         title = metric.upper() if metric in ("mr", "mrr") else metric.capitalize()
         head += [f"{title}, paper", "ours", "difference"]
         rules += ["---:"] * 3
+    if why := any(line.choice for line in found):
+        head, rules = [*head, "why this row"], [*rules, "---"]
     body = []
     for line in found:
         named = f"{line.paper['named']}, {line.paper['table']}" if line.paper else "–"
@@ -156,7 +165,7 @@ def _accuracy(table: Table, found: Sequence[Line]) -> str:
             paper, own, gap = line.paper.get(metric), line.metric(metric), _gap(line, metric)
             row += ["–" if paper is None else f"{paper:.2f}", _spread(own, 2, _unit(metric))]
             row.append("–" if gap is None else f"{gap:+.2f}".replace("-", "−"))
-        body.append(row)
+        body.append([*row, line.choice] if why else row)
     return _markdown([head, rules, *body])
 
 
