@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +43,16 @@ def rows(table: str, records: Sequence[Record], row: str = "*") -> list[Line]:
 
 def by_place(*records: Record) -> Mapping[str, Record]:
     return {place_of(record): record for record in records}
+
+
+def made(folder: Path, row: str, valid: float | None, test: float = 0.3, seed: int = 0) -> Record:
+    """A record of a row, as TABLE:PATTERN, with its validation and test MRR."""
+    table, _, pattern = row.partition(":")
+    job = replace(job_of(table, pattern), seed=seed)
+    record = record_of(folder / f"{row} {seed}".replace("/", "_"), job, seed=seed)
+    record["metrics"][record["method"]]["mrr"] = test
+    if valid is None:
+        del record["valid"]
+    else:
+        record["valid"]["mrr"] = valid
+    return record

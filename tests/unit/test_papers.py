@@ -25,8 +25,9 @@ from fedkge.papers.catalogue import (
 )
 from fedkge.papers.curves import MOST, drawable, overview, pictures, points
 from fedkge.papers.curves_page import caption, curves_page
+from fedkge.papers.index import INDEX, index
 from fedkge.papers.lines import costs
-from fedkge.papers.pages import INDEX, PAGES, index, page, pages
+from fedkge.papers.pages import PAGES, page, pages
 from fedkge.papers.protocols import checkout
 from fedkge.papers.records import (
     FOLDER,

@@ -11,26 +11,13 @@ import pytest
 from fedkge.papers.choosing import best_lines
 from fedkge.papers.comparing import best_of
 from fedkge.papers.lines import Line
-from fedkge.papers.pages import index, page
+from fedkge.papers.pages import page
 from fedkge.papers.records import Record
-from paper_rows import PROTOCOLS, ROOT, TABLES, by_place, job_of, record_of, rows
+from paper_rows import PROTOCOLS, TABLES, by_place, made, rows
 
 TABLE, PROTOCOL = TABLES["fedlu-table1"], PROTOCOLS["fedlu-2023"]
 OWN, SA = "fedlu-table1:c3-transe/fedlu", "fedkge-sa:c3-transe/fedlu"
 PRINTED = "fedlu-table1:c3-transe/fedlu relations=local"
-
-
-def made(folder: Path, row: str, valid: float | None, test: float = 0.3, seed: int = 0) -> Record:
-    """A record of a row, as TABLE:PATTERN, with its validation and test MRR."""
-    table, _, pattern = row.partition(":")
-    job = replace(job_of(table, pattern), seed=seed)
-    record = record_of(folder / f"{row} {seed}".replace("/", "_"), job, seed=seed)
-    record["metrics"][record["method"]]["mrr"] = test
-    if valid is None:
-        del record["valid"]
-    else:
-        record["valid"]["mrr"] = valid
-    return record
 
 
 def chosen(*records: Record) -> dict[str, Line]:
@@ -126,6 +113,17 @@ def test_one_seed_without_validation_is_enough_to_choose_nothing(tmp_path: Path)
     assert chosen(*own, *beside)["fedlu"].choice == "not chosen: 1 of 2 has no validation"
 
 
+def test_what_it_took_lists_the_rows_that_stand_from_other_tables(tmp_path: Path) -> None:
+    own, beside = made(tmp_path, OWN, 0.30), made(tmp_path, SA, 0.33)
+    for records, methods in (((own, beside), ["fedlu", "fedlu (fedkge-sa)"]), ((own,), ["fedlu"])):
+        _, _, took = page(TABLE, PROTOCOL, by_place(*records)).partition("## What it took\n")
+        lines = [line.strip("| ").split(" | ") for line in took.splitlines() if "| transe | fedlu" in line]
+        assert [line[2] for line in lines] == methods
+    _, _, took = page(TABLE, PROTOCOL, by_place(own, beside)).partition("## What it took\n")
+    (line,) = (line for line in took.splitlines() if "fedlu (fedkge-sa)" in line)
+    assert "loss=self-adversarial (paper: logistic)" in line
+
+
 # Alternatives: what a paper tried
 
 
@@ -163,9 +161,3 @@ def test_of_alternatives_validation_chooses(
 def test_alternatives_that_were_not_run_say_no_more(tmp_path: Path) -> None:
     line = printed(made(tmp_path, OWN, 0.3))
     assert (line.note, line.records) == ("as printed", [])
-
-
-def test_the_index_has_a_cell_for_each_title(tmp_path: Path) -> None:
-    text = index(ROOT, by_place(made(tmp_path, OWN, 0.3)))
-    widths = {len(line.split("|")) for line in text.splitlines() if line.startswith("|")}
-    assert len(widths) == 1

@@ -96,10 +96,10 @@ class Job:
         return [record for record in found if _options(record) == wanted]
 
     def experiment(self) -> Experiment:
-        given = [*self.assignments, f"seed={self.seed}"]
+        given = (*self.assignments, f"seed={self.seed}")
         if self.chunk is not None:
-            given.append(f"{CHUNK}={self.chunk}")
-        return Experiment.parse(override(variant(_toml(self.preset), self.variant), given))
+            given = (*given, f"{CHUNK}={self.chunk}")
+        return _experiment(self.preset, self.variant, given)
 
 
 def _options(record: Record) -> Mapping[str, Any] | None:
@@ -108,6 +108,11 @@ def _options(record: Record) -> Mapping[str, Any] | None:
         return but_sharing(Experiment.parse(record["config"]).config())
     except ConfigError:
         return None
+
+
+@cache
+def _experiment(preset: Path, name: str, given: tuple[str, ...]) -> Experiment:
+    return Experiment.parse(override(variant(_toml(preset), name), given))
 
 
 @cache
@@ -153,6 +158,17 @@ def jobs(table: Table, protocol: Protocol, seeds: Sequence[int]) -> list[Job]:
     """The runs that a table consists of, seed by seed."""
     every = dict.fromkeys(job for batch in table.runs for job in _of_batch(table, batch, protocol))
     return [replace(job, seed=seed, key=f"{job.key}{seed}") for seed in seeds for job in every]
+
+
+def recorded(table: Table, protocol: Protocol, records: Mapping[str, Record]) -> tuple[int, int]:
+    """How many of a table's runs with seed 0 are recorded, and how many there are."""
+    every = jobs(table, protocol, [0]) if table.runs else []
+    return sum(is_recorded(job.recorded(records), table.curves) for job in every), len(every)
+
+
+def is_recorded(found: Sequence[Record], drawn: bool) -> bool:
+    """Whether there is a record; of a run that is drawn, one that has points to draw."""
+    return any("curve" in record or "spent" in record for record in found) if drawn else bool(found)
 
 
 def matching(every: Sequence[Job], patterns: Sequence[str]) -> list[Job]:

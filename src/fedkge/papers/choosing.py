@@ -24,8 +24,9 @@ def best_lines(table: Table, protocol: Protocol, records: Mapping[str, Record]) 
             rivals.setdefault(place(line), []).append(line)
     for other in map(tables.__getitem__, table.beside):
         for line in rows_of(other, protocols[other.protocol], records):
-            found = _beside(line, other, protocol)
-            if found.paper and place(found) in rivals:
+            paper = protocol.row(*line.subject, line.asked)
+            if line.records and paper and (*line.subject, paper["method"]) in rivals:
+                found = _beside(line, other, protocol)
                 rivals[place(found)].append(found)
     ran = ([line for line in of if line.records] for of in rivals.values())
     return [replace(best, choice=why) for of in ran if of for best, why in [best_of(of)]]

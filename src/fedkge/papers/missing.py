@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import partial
@@ -14,6 +14,7 @@ from fedkge.papers.catalogue import (
     Job,
     Table,
     chosen_tables,
+    is_recorded,
     jobs,
     matching,
     read_tables,
@@ -64,7 +65,13 @@ def missing(root: Path, protocols: Mapping[str, Protocol], known: dict[str, Reco
     _tell_instead(every_table, asked.names)
     every = [job for table in tables for job in jobs(table, protocols[table.protocol], asked.seeds)]
     chosen = matching(every, asked.rows) if tables else []
-    lacking = partial(_lacking, known=known, curves=asked.curves)
+    drawn = {
+        job.key
+        for table in tables
+        if table.curves
+        for job in jobs(table, protocols[table.protocol], asked.seeds)
+    }
+    lacking = partial(_lacking, known=known, curves=asked.curves, drawn=drawn)
     lacked = [job for job in with_negatives(chosen, asked.assignments) if lacking(job)]
     stale = sum(bool(of_key(known, job.key)) and not job.recorded(known) for job in lacked)
     more = f"; {stale} have records of other options than their presets have now" if stale else ""
@@ -83,13 +90,16 @@ def _tell_instead(tables: Mapping[str, Table], names: Sequence[str]) -> None:
         print(f"note: {', '.join(of)}: no runs; instead: {instead}", file=sys.stderr)
 
 
-def _lacking(job: Job, known: Mapping[str, Record], curves: bool) -> bool:
+def _lacking(job: Job, known: Mapping[str, Record], curves: bool, drawn: Collection[str]) -> bool:
     """Whether a run is not recorded; with `curves`, whether its curve is not.
 
-    Shared negatives are as good, unless own ones are asked for (`--set trainer.chunk=1`).
+    A run that a table draws needs a curve, or some points of it. Shared negatives are as good, unless own
+    ones are asked for (`--set trainer.chunk=1`).
     """
     found = [record for record in job.recorded(known) if job.chunk != 1 or shared_by(record) == 1]
-    return not found or (curves and not any("curve" in record for record in found))
+    if curves and not any("curve" in record for record in found):
+        return True
+    return not is_recorded(found, job.key in drawn)
 
 
 def fill(found: Missing, root: Path, records: Path | None, how: How, lanes: int) -> list[str]:
