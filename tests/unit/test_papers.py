@@ -39,6 +39,7 @@ from fedkge.papers.records import (
     place_of,
     read_lines,
     read_records,
+    shared_by,
     taken,
     write_records,
 )
@@ -278,7 +279,7 @@ def test_the_budget_is_said_in_every_row(tmp_path: Path, best: int, rounds: int,
     (line,) = (one for one in text.splitlines() if "3 × 200" in one)
     cells = line.strip("| ").split(" | ")
     steps = f"{2 * 3 * 248_092 * rounds / 1024 / 1e3:.1f}"
-    differs = "margin=10 (paper: 9), mu=0.001 (paper: 0.1)"
+    differs = "margin=10 (paper: 9), mu=0.001 (paper: 0.1; chosen with test figures in view)"
     assert cells[3:8] == [differs, "3 × 200", str(rounds), told, steps]
 
 
@@ -356,6 +357,17 @@ def test_shared_negatives_fill_the_row_and_are_named(tmp_path: Path) -> None:
     assert "hared negatives" not in text
     shared["config"]["trainer"]["lr"] = 0.5
     assert job.recorded({place_of(shared): shared}) == [], "of other options, it is no record of this row"
+
+
+def test_pages_say_that_accuracy_was_measured_with_other_settings(tmp_path: Path) -> None:
+    """No recorded run has the settings of docs/shared.jsonl: change the pages if one has."""
+    shared = [record for record in read_records(ROOT).values() if shared_by(record) > 1]
+    assert shared
+    assert all(record["config"]["model"]["dim"] != 128 for record in shared)
+    text = page_of("fedlu-table1", shared_record(tmp_path / "run", job_of("fedlu-table1", "c3-transe/fedep")))
+    assert "With the settings of this table the two were not compared." in text
+    guide = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    assert "With these, own and shared negatives were not compared." in guide
 
 
 def test_own_negatives_win(tmp_path: Path) -> None:
@@ -490,7 +502,8 @@ def test_a_caption_tells_settings_and_marks(tmp_path: Path) -> None:
     told = caption(picture.lines)
     assert f"`rounds={cap}`" in told
     margin = "margin=10 (paper: 9)"
-    assert f"Unlike the paper: fedep {margin}; fedprox {margin}, mu=0.001 (paper: 0.1)." in told
+    seen = "mu=0.001 (paper: 0.1; chosen with test figures in view)"
+    assert f"Unlike the paper: fedep {margin}; fedprox {margin}, {seen}." in told
     assert "Ended at the cap: fedep." in told
     assert "differ" not in told
     assert "Dots" not in told

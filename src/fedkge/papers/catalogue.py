@@ -20,6 +20,7 @@ from fedkge.runs.experiment import Experiment
 from fedkge.training import Trainer
 
 CATALOGUE = Path("papers") / "catalogue.toml"
+SEEN = "seen"  #: the one entry of the catalogue that is no table: papers.seen
 SHOWN = 6  #: rows that an error names
 CHUNK = "trainer.chunk"  #: the option that may differ from a preset's in a run of the same row
 
@@ -125,6 +126,8 @@ def read_tables(root: Path) -> dict[str, Table]:
     """Every table and figure, by name."""
     found = {}
     for name, options in read_toml(root / CATALOGUE).items():
+        if name == SEEN:
+            continue
         runs = tuple(
             Batch(tuple(one["presets"]), tuple(one.get("variants", ())), one.get("grid", {}))
             for one in options.pop("runs", ())

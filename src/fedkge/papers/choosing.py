@@ -10,6 +10,7 @@ from fedkge.papers.comparing import best_of
 from fedkge.papers.lines import Line, rows_of
 from fedkge.papers.protocols import Protocol, read_protocols
 from fedkge.papers.records import Record
+from fedkge.papers.seen import departures
 
 
 def best_lines(table: Table, protocol: Protocol, records: Mapping[str, Record]) -> list[Line]:
@@ -42,6 +43,6 @@ def _beside(line: Line, table: Table, protocol: Protocol) -> Line:
     return replace(
         line,
         paper=protocol.row(*line.subject, line.asked),
-        departures=protocol.departures(line.job.experiment().config()),
+        departures=departures(protocol, line.job.experiment().config()),
         note=table.name,
     )

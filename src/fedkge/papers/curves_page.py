@@ -26,8 +26,8 @@ measure in different ways.
 - The left x axis is rounds. The right one is bytes of all messages, up and down, of all sites together.
 - A method that sends nothing is a dotted line over bytes, at its best validation MRR.
 - A caption says which runs shared negatives: several positives of a batch then have the same negative
-  samples ([how accurate that is](../benchmarks.md#accuracy-of-shared-negatives)). Such a run is drawn where
-  no run with own negatives has a curve.
+  samples. [Their accuracy](../benchmarks.md#accuracy-of-shared-negatives) was measured with other settings
+  than these. Such a run is drawn where no run with own negatives has a curve.
 - A ring at the end of a line marks a run that ended at the cap: it made all the rounds that it may make, and
   might do better with more.
 - Dots: the run is older than the recording of curves, and three of its rounds are known. These are the first

@@ -11,6 +11,7 @@ from fedkge.papers.catalogue import Job, Table, jobs
 from fedkge.papers.comparing import ONLY, best_of
 from fedkge.papers.protocols import PLAIN, Options, Protocol, setting
 from fedkge.papers.records import Record, but_sharing, shared_by
+from fedkge.papers.seen import departures
 from fedkge.reports.compared.experiments import Spread, spread
 from fedkge.reports.compared.reference import CONVERGED, LEVELS, NEVER, SPENT, Cost, Course, Unit
 from fedkge.reports.folders.options import differing, flat
@@ -46,7 +47,7 @@ class Line:
 
     @property
     def differs(self) -> list[str]:
-        """What departs from the paper: options of the preset, and negatives that runs shared."""
+        """What departs from the paper, what was chosen by test figures, and negatives that runs shared."""
         return [*self.departures, *sharing(self.records)]
 
     def metric(self, name: str) -> Spread | None:
@@ -112,7 +113,7 @@ def _of_job(
             [record for record, *_ in done if name in record["metrics"]],
             [next((one for one in kinds if "curve" in one), kinds[0]) for kinds in done],
             [costs(record, records) for record, *_ in done] if table.costs and not view else [],
-            protocol.departures(config),
+            departures(protocol, config),
             "",
             experiment.rounds,
         )

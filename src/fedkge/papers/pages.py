@@ -16,7 +16,8 @@ from fedkge.papers.index import INDEX, index
 from fedkge.papers.lines import Line, over_seeds, rows_of, sharing
 from fedkge.papers.protocols import Protocol, read_protocols
 from fedkge.papers.records import Record, publish, seconds_of
-from fedkge.papers.texts import CHOSEN, COSTS, HEAD, MARKS, SHARED, TOOK
+from fedkge.papers.seen import IN_VIEW
+from fedkge.papers.texts import CHOSEN, COSTS, HEAD, MARKS, SHARED, TEST_SEEN, TOOK
 from fedkge.reports.compared.experiments import spread
 from fedkge.reports.compared.reference import CONVERGED, LEVELS
 
@@ -76,8 +77,9 @@ def _what_it_took(ran: Sequence[Line], best: Sequence[Line]) -> list[str]:
     own = {line.job.key for line in ran}
     others = {line.job.key: replace(line, view="") for line in best if line.job.key not in own}
     every = [*ran, *others.values()]
-    shared = SHARED if any(sharing(line.records) for line in every) else ""
-    return [f"## What it took\n\n{TOOK}{shared}", _took(sorted(every, key=lambda line: line.subject))]
+    marks = SHARED if any(sharing(line.records) for line in every) else ""
+    marks += TEST_SEEN if any(IN_VIEW in told for line in every for told in line.departures) else ""
+    return [f"## What it took\n\n{TOOK}{marks}", _took(sorted(every, key=lambda line: line.subject))]
 
 
 def _not_drawn(ran: Sequence[Line]) -> str:

@@ -25,7 +25,9 @@ TOOK = """\
 """
 SHARED = """\
 - Shared negatives: so many positives of a batch have the same negative samples. In the paper each positive
-  has its own. [Accuracy of shared negatives](../benchmarks.md#accuracy-of-shared-negatives) compares both.
+  has its own. [Accuracy of shared negatives](../benchmarks.md#accuracy-of-shared-negatives) compares both
+  with other settings: dim 128, the loss of FedS for TransE and RotatE, L3 for ComplEx, and only the methods
+  `single` and `fedep`. With the settings of this table the two were not compared.
   The `fedep` that is the unit of costs has the same kind of negatives, if there is such a run.
 """
 CHOSEN = """\
@@ -39,6 +41,10 @@ One of them is shown here. The last column says why.
 - Rows are compared with the first one that was run. They must have the same data options, sides and seeds.
 - "not chosen": a run whose test metrics are shown has no recorded validation. The first row is shown then.
   `fedkge paper NAME --curves` runs again what was recorded without validation.
+"""
+TEST_SEEN = """\
+- Chosen with test figures in view: the option's value was not chosen on validation only, so the row's test
+  figures may be optimistic. [What was tried](../results-methods.md) has the figures.
 """
 COSTS = """\
 R is rounds. Values are numbers, as the paper counts them.
