@@ -21,7 +21,7 @@ train and measure in different ways. [Curves](results/{CURVES}.md) shows validat
 
 - A row is one method with its options, on one data set, with one model. A run is one row with one seed.
 - Runs with seed 0: how many are recorded, of all that the table has. If a paper tried several values of an
-  option, each is a run. In a table that draws curves, a run without a recorded curve counts as missing.
+  option, each is a run. In a table that draws curves, a run is missing if no point of its curve is recorded.
 - A cell is one metric of one of the paper's rows, as the mean over seeds. It is counted if the table's own
   row was run.
 - With what validates best: the same cells, but with the rows that the table's page shows under that heading.
