@@ -124,6 +124,15 @@ def test_what_it_took_lists_the_rows_that_stand_from_other_tables(tmp_path: Path
     assert "loss=self-adversarial (paper: logistic)" in line
 
 
+def test_what_differs_is_told_of_the_paper_that_a_row_stands_beside(tmp_path: Path) -> None:
+    """FedS's `fedep` departs in nothing from FedS's paper."""
+    record = made(tmp_path, "feds-others:r3-transe/fedep", 0.3)
+    (own,) = (line for line in rows("feds-others", [record], "r3-transe/fedep"))
+    assert own.departures == []
+    (line,) = best_lines(TABLES["fedlu-table4"], PROTOCOL, by_place(record))
+    assert {"batch_size=512 (paper: 1024)", "margin=8 (paper: 9)"} < {*line.departures}
+
+
 # Alternatives: what a paper tried
 
 
