@@ -110,11 +110,11 @@ def paper(
 
 
 def _list(root: Path, protocols: Mapping[str, Protocol], known: Mapping[str, Record], as_json: bool) -> None:
-    from fedkge.papers.catalogue import jobs, read_tables
+    from fedkge.papers.catalogue import read_tables, recorded
 
     found: list[dict[str, Any]] = []
     for table in read_tables(root).values():
-        every = jobs(table, protocols[table.protocol], [0]) if table.runs else []
-        done = f"{sum(bool(job.recorded(known)) for job in every)} of {len(every)}" if every else "–"
-        found.append({"name": table.name, "seed 0": done, "what": table.instead or table.title})
+        done, every = recorded(table, protocols[table.protocol], known)
+        runs = f"{done} of {every}" if every else "–"
+        found.append({"name": table.name, "seed 0": runs, "what": table.instead or table.title})
     show(found, as_json, "Tables and figures; `fedkge paper NAME` runs what is missing")
