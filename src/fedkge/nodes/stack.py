@@ -38,7 +38,8 @@ Identities: TypeAlias = Mapping[Axis, Sequence[Id]]  #: the ids of a member's ro
 class Stack:
     """Some members of a federation: tables, optimizers, and each one's state as its method sees it.
 
-    A member trains exactly as it would alone; on the CPU bit by bit. One with a `protection` is alone.
+    A member trains exactly as it would alone; on the CPU bit by bit, but with TransR and
+    RESCAL only up to rounding (torch's products of matrices). One with a `protection` is alone.
     """
 
     def __init__(
