@@ -70,15 +70,26 @@ def test_of_equals_the_first_stands_and_none_is_lost(tmp_path: Path) -> None:
     assert (best.note, best.choice) == ("as printed, 1 of 3 margins run", "best of 2 on validation")
 
 
-def test_other_seeds_are_no_rivals(tmp_path: Path) -> None:
-    own = [made(tmp_path, OWN, 0.30, seed=seed) for seed in (0, 1)]
-    beside = made(tmp_path, SA, 0.50)
-    best = chosen(*own, beside, made(tmp_path / "one", PRINTED, 0.60))["fedlu"]
-    assert (best.note, best.choice) == ("", "not compared (other seeds): as printed, fedkge-sa")
+def test_rivals_are_compared_by_the_seeds_that_all_have(tmp_path: Path) -> None:
+    own = [made(tmp_path, OWN, valid, seed=seed) for seed, valid in enumerate((0.30, 0.90))]
+    beside, printed = made(tmp_path, SA, 0.50), made(tmp_path, PRINTED, 0.40)
+    best = chosen(*own, beside, printed)["fedlu"]
+    assert (best.note, best.choice) == ("fedkge-sa", "best of 3 on validation with seed 0")
     best = chosen(*own, beside, made(tmp_path, SA, 0.40, seed=1))["fedlu"]
-    assert (best.note, best.choice) == ("fedkge-sa", "best of 2 on validation")
-    best = chosen(*own, beside, *(made(tmp_path, PRINTED, 0.2, seed=seed) for seed in (0, 1)))["fedlu"]
-    assert best.choice == "best of 2 on validation; not compared (other seeds): fedkge-sa"
+    assert (best.note, best.choice) == ("", "best of 2 on validation")
+    best = chosen(own[0], made(tmp_path / "more", OWN, None, seed=1), beside)["fedlu"]
+    assert (best.note, best.choice) == ("fedkge-sa", "best of 2 on validation with seed 0")
+
+
+def test_other_seeds_are_no_rivals(tmp_path: Path) -> None:
+    own, beside = made(tmp_path, OWN, 0.30, seed=1), made(tmp_path, SA, 0.50)
+    best = chosen(own, beside, made(tmp_path / "one", PRINTED, 0.60))["fedlu"]
+    assert (best.note, best.choice) == ("", "not compared (other seeds): as printed, fedkge-sa")
+    best = chosen(own, beside, *(made(tmp_path, PRINTED, 0.2, seed=seed) for seed in (0, 1)))["fedlu"]
+    assert (best.note, best.choice) == (
+        "",
+        "best of 2 on validation with seed 1; not compared (other seeds): fedkge-sa",
+    )
 
 
 @pytest.mark.parametrize(

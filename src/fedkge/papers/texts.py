@@ -38,7 +38,8 @@ One of them is shown here. The last column says why.
 - The row with the best validation MRR is shown. Of equals, it is the first.
 - A `global` row shows the test metrics of the global tables, but is chosen by the validation MRR of the same
   run's local tables: records have no other.
-- Rows are compared with the first one that was run. They must have the same data options, sides and seeds.
+- Rows are compared with the first one that was run. They must have the same data options and sides,
+  and are compared by the seeds that all of them have.
 - "not chosen": a run whose test metrics are shown has no recorded validation. The first row is shown then.
   `fedkge paper NAME --curves` runs again what was recorded without validation.
 """
