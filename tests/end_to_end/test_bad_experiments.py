@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands import CONFIG, answer, process, refused
+from fedkge.cli.output import command
 
 pytest.importorskip("numba")
 pytestmark = pytest.mark.usefixtures("here")
@@ -48,6 +49,17 @@ def test_bad_options(assignments: list[str], message: str, tmp_path: Path) -> No
     said = refused("run", "tiny.toml", "--out", tmp_path / "run", *given)
     assert said.startswith(message)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("dim", [10**12, 2**62])
+def test_more_than_memory_has_room_for(dim: int, tmp_path: Path) -> None:
+    said = refused("run", "tiny.toml", "--out", tmp_path / "run", "--set", f"model.dim={dim}")
+    assert said.startswith("not enough memory for these options: ")
+
+
+def test_other_errors_are_not_taken_for_it() -> None:
+    with pytest.raises(RuntimeError, match="mistake"), command():
+        raise RuntimeError("a mistake of this program")
 
 
 @pytest.mark.parametrize(

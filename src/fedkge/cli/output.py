@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FOLDED = 24  #: characters from which a cell may be folded
+NO_ROOM = ("can't allocate memory", "Storage size calculation overflowed")  #: as torch says it on a CPU
 SMALL = 5e-5  #: four digits after the point would show smaller numbers, such as δ, as 0
 
 
@@ -54,6 +55,21 @@ def command(trust: Sequence[Path] = ()) -> Iterator[None]:
         except OSError as error:  # a full disk, a folder without rights: the user's to mend
             print(f"error: {error.filename or 'files'}: {error.strerror or error}", file=sys.stderr)
             raise typer.Exit(2) from None
+        except (MemoryError, RuntimeError) as error:
+            if not _of_memory(error):
+                raise
+            print(f"error: not enough memory for these options: {_reason(error)}", file=sys.stderr)
+            raise typer.Exit(2) from None
+
+
+def _of_memory(error: Exception) -> bool:
+    """Whether numpy, torch or a GPU has no room; on a CPU torch says so in words only."""
+    named = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
+    return isinstance(error, MemoryError) or named or any(word in str(error) for word in NO_ROOM)
+
+
+def _reason(error: Exception) -> str:
+    return str(error).rpartition("DefaultCPUAllocator: ")[2] or "a part of the program got none"
 
 
 def print_json(result: Any, indent: int | None = 2) -> None:
