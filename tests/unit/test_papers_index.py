@@ -38,6 +38,10 @@ def test_runs_are_those_of_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
         assert cells[3] == listed[name].replace("–", ""), name
 
 
+def test_pages_that_stand_for_tables_are_linked() -> None:
+    assert "python benchmarks/degrees.py, [degrees.md](degrees.md) (a report" in shown()["fedlu-figure3"][-1]
+
+
 def test_each_run_is_counted_by_seed_0(tmp_path: Path) -> None:
     """Every margin that the paper tried is a run; other seeds count only in cells."""
     first = [made(tmp_path, OWN, 0.3), made(tmp_path, PRINTED, 0.2)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from re import sub
 
 from fedkge.papers.catalogue import Table, read_tables, recorded
 from fedkge.papers.cells import as_good, markdown
@@ -49,13 +50,18 @@ def index(root: Path, records: Mapping[str, Record]) -> str:
 def row(table: Table, protocol: Protocol, records: Mapping[str, Record]) -> list[str]:
     """A table's line of the index."""
     if not table.runs:
-        return [table.name, protocol.paper, table.title, "", "", "", table.instead]
+        return [table.name, protocol.paper, table.title, "", "", "", _linked(table.instead)]
     done, every = recorded(table, protocol, records)
     own = _cells(table, [line for line in rows_of(table, protocol, records) if not line.note])
     best = _cells(table, best_lines(table, protocol, records)) if table.beside else {}
     title = f"[{table.title}](results/{table.name}.md)"
     told = [_share(own), _share({of: best[of] for of in own if of in best})]
     return [table.name, protocol.paper, title, f"{done} of {every}", *told, ""]
+
+
+def _linked(instead: str) -> str:
+    """With links to the pages of `docs` that it names."""
+    return sub(r"\bdocs/([\w-]+\.md)", r"[\1](\1)", instead)
 
 
 def _cells(table: Table, found: Sequence[Line]) -> dict[tuple[str, ...], bool]:
