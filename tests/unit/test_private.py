@@ -617,9 +617,9 @@ def test_whose_negatives_are_shared_does_not_depend_on_what_is_said_about_a_pers
     owner, persons = np.arange(count) // 4, -(-count // 4)
     place = np.flatnonzero(MARKS)
 
-    def shared(gone: int | None) -> tuple[int, set[frozenset[tuple[int, ...]]]]:
+    def shared(*gone: int) -> tuple[int, set[frozenset[tuple[int, ...]]]]:
         here = np.ones(len(GRAPH.train), bool)
-        here[place[owner == gone]] = False
+        here[place[np.isin(owner, gone)]] = False
         graph, whole = graph_of(GRAPH.train[here], 40, 3), np.full(len(GRAPH.train), -1)
         whole[MARKS] = owner
         how = {"cadence": Cadence.of(trainer, BY_PERSON, persons), "owner": whole[here], "persons": persons}
@@ -631,7 +631,8 @@ def test_whose_negatives_are_shared_does_not_depend_on_what_is_said_about_a_pers
         chunks = [triples[placed[a:b]].tolist() for a, b in pairwise(starts.tolist())]
         return training.sheet.chunks, {frozenset(map(tuple, chunk)) for chunk in chunks}
 
-    assert shared(3) == shared(None)
+    assert shared(3) == shared()
+    assert shared(*range(5, persons))[0] == shared()[0]
 
 
 def _stretched(training: PrivateTraining) -> list[torch.Tensor]:
