@@ -1,13 +1,26 @@
-"""A web server on this machine that can misbehave."""
+"""Scripts of `benchmarks` as modules, and a web server on this machine that can misbehave."""
 
 from __future__ import annotations
 
+import importlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> Iterator[Callable[[str], ModuleType]]:
+    """A script of the folder `benchmarks` by its name; such scripts import each other."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCHMARKS)
+        yield importlib.import_module
 
 
 @dataclass

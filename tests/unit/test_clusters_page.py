@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,22 +16,15 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def benchmarks() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "benchmarks")
-        yield
-
-
 @pytest.fixture(scope="module")
-def clusters(benchmarks: None) -> ModuleType:
+def clusters(benchmark: Callable[[str], ModuleType]) -> ModuleType:
     pytest.importorskip("numba")
-    return importlib.import_module("clusters")
+    return benchmark("clusters")
 
 
 @pytest.fixture(scope="module")
-def written(benchmarks: None) -> ModuleType:
-    return importlib.import_module("clusters_page")
+def written(benchmark: Callable[[str], ModuleType]) -> ModuleType:
+    return benchmark("clusters_page")
 
 
 @pytest.fixture

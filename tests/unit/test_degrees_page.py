@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,21 +21,14 @@ DOCS = ROOT / "docs"
 needs_graphs = pytest.mark.skipif("FEDKGE_DATA" not in os.environ, reason="FEDKGE_DATA is not set")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def benchmarks() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "benchmarks")
-        yield
+@pytest.fixture(scope="module")
+def degrees(benchmark: Callable[[str], ModuleType]) -> ModuleType:
+    return benchmark("degrees")
 
 
 @pytest.fixture(scope="module")
-def degrees(benchmarks: None) -> ModuleType:
-    return importlib.import_module("degrees")
-
-
-@pytest.fixture(scope="module")
-def written(benchmarks: None) -> ModuleType:
-    return importlib.import_module("degrees_page")
+def written(benchmark: Callable[[str], ModuleType]) -> ModuleType:
+    return benchmark("degrees_page")
 
 
 @pytest.fixture(scope="module")

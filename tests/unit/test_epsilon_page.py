@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from math import erfc, exp, isqrt, log, sqrt
 from pathlib import Path
 from types import ModuleType
@@ -27,21 +26,14 @@ def phi(x: float) -> float:
     return erfc(-x / sqrt(2)) / 2
 
 
-@pytest.fixture(scope="module", autouse=True)
-def benchmarks() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "benchmarks")
-        yield
+@pytest.fixture(scope="module")
+def epsilon(benchmark: Callable[[str], ModuleType]) -> ModuleType:
+    return benchmark("epsilon")
 
 
 @pytest.fixture(scope="module")
-def epsilon(benchmarks: None) -> ModuleType:
-    return importlib.import_module("epsilon")
-
-
-@pytest.fixture(scope="module")
-def written(benchmarks: None) -> ModuleType:
-    return importlib.import_module("epsilon_page")
+def written(benchmark: Callable[[str], ModuleType]) -> ModuleType:
+    return benchmark("epsilon_page")
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,21 +21,14 @@ ROOT = Path(__file__).parents[2]
 MISSING = ("dp_accounting", "safetensors", "safetensors.torch", "typer")  # of a machine that only trains
 
 
-@pytest.fixture(scope="module", autouse=True)
-def benchmarks() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "benchmarks")
-        yield
+@pytest.fixture(scope="module")
+def frontier(benchmark: Callable[[str], ModuleType]) -> ModuleType:
+    return benchmark("frontier")
 
 
 @pytest.fixture(scope="module")
-def frontier(benchmarks: None) -> ModuleType:
-    return importlib.import_module("frontier")
-
-
-@pytest.fixture(scope="module")
-def written(benchmarks: None) -> ModuleType:
-    return importlib.import_module("frontier_page")
+def written(benchmark: Callable[[str], ModuleType]) -> ModuleType:
+    return benchmark("frontier_page")
 
 
 def row(preset: str, hits: Sequence[float], epsilon: float | None = None, **given: Any) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import json
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,9 +17,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def joining(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    return importlib.import_module("joining")
+def joining(benchmark: Callable[[str], ModuleType]) -> Any:
+    return benchmark("joining")
 
 
 def test_the_page_is_what_its_results_make(joining: Any) -> None:

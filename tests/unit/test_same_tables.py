@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -23,10 +22,8 @@ ROWS = torch.tensor([[1.0, torch.nan], [0.0, 3.0]])
 
 
 @pytest.fixture(scope="module")
-def script() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "benchmarks")
-        yield importlib.import_module("same_tables")
+def script(benchmark: Callable[[str], ModuleType]) -> ModuleType:
+    return benchmark("same_tables")
 
 
 def write_run(folder: Path, rows: Tensor, rounds: int = 6, view: str = "global") -> Path:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -16,10 +15,8 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture(scope="module")
-def turns() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(BENCHMARKS)
-        yield importlib.import_module("turns")
+def turns(benchmark: Callable[[str], ModuleType]) -> ModuleType:
+    return benchmark("turns")
 
 
 def test_nothing_of_ours_is_imported() -> None:
