@@ -107,15 +107,18 @@ def test_other_data_and_other_sides_are_no_rivals(tmp_path: Path, given: str, to
 
 
 def test_validation_is_that_of_the_run_whose_test_is_shown(tmp_path: Path) -> None:
-    """A run with own negatives may lack validation where one with shared ones has it."""
-    old, beside = made(tmp_path, OWN, None), made(tmp_path, SA, 0.30)
+    """A run with own negatives may lack validation where one with shared ones has it, which is shown then."""
+    old, beside = made(tmp_path, OWN, None, 0.45), made(tmp_path, SA, 0.30)
     del old["curve"]
-    shared = made(tmp_path / "shared", OWN, 0.50)
+    shared = made(tmp_path / "shared", OWN, 0.50, 0.35)
     shared["config"]["trainer"]["chunk"] = 128
+    assert chosen(old, beside)["fedlu"].choice == "not chosen: 1 of 2 has no validation"
     best = chosen(old, shared, beside)["fedlu"]
-    assert best.records == [old]
-    assert best.choice == "not chosen: 1 of 2 has no validation"
-    assert chosen(shared, beside)["fedlu"].choice == "best of 2 on validation"
+    assert best.records == [shared]
+    assert best.choice == "best of 2 on validation"
+    assert best.differs[-1] == "negatives shared by 128 (paper: own)"
+    shared["valid"]["mrr"] = 0.20
+    assert chosen(old, shared, beside)["fedlu"].note == "fedkge-sa", "neither test nor the other run decides"
 
 
 def test_one_seed_without_validation_is_enough_to_choose_nothing(tmp_path: Path) -> None:

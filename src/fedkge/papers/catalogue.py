@@ -87,14 +87,16 @@ class Job:
         return Path(self.preset.stem) / row / f"seed-{self.seed}{kind}"
 
     def recorded(self, records: Mapping[str, Record]) -> list[Record]:
-        """Records that fill the row with this seed: own negatives first, then shared ones.
+        """Records that fill the row with this seed, first the one that pages show.
 
-        None of them has other options than the preset has now, but for `trainer.chunk`.
+        That is a run whose validation is recorded, if there is one; of two such runs, the one with own
+        negatives. None of them has other options than the preset has now, but for `trainer.chunk`.
         """
         if not (found := of_key(records, self.key)):
             return []
         wanted = but_sharing(portable(self.experiment().config()))
-        return [record for record in found if _options(record) == wanted]
+        alike = [record for record in found if _options(record) == wanted]
+        return sorted(alike, key=lambda record: "valid" not in record)
 
     def experiment(self) -> Experiment:
         given = (*self.assignments, f"seed={self.seed}")
