@@ -34,23 +34,27 @@ Each number is the change of a site's test MRR by joining, in points, against th
 learning rate that validates best. A star: better beyond chance. Bold: worse beyond chance (95 % intervals,
 paired bootstrap over the site's test questions). `joined` and `recipe` are the stages of
 [examples/joining.toml](../examples/joining.toml): sites that have trained alone go on together, then alone
-again. In each of these stages a site keeps its own best round by validation, or what it began with, if no
-round gains more than `evaluate.sure` over the root of its validation questions. The bytes of `recipe` are
-those of `joined`: its last stage sends nothing. `alone` is `single` with that last stage: what a small rate
-gives without the others.
+again. In each of these stages a site keeps its own best round by validation. It keeps what it began with if
+no round gains more than `evaluate.sure`, divided by the square root of the number of its validation
+questions. The bytes of `recipe` are those of `joined`: its last stage sends nothing. `alone` is `single` with
+that last stage: what a small rate gives without the others.
 
 All methods have the same model, learning rate and limit of rounds, but `joined`, `recipe` and `alone` go on
-from finished runs and so train longer. `joined` goes on from `single`, for two fifths of the limit. `recipe`
-goes on from `joined`, and `alone` from `single`, for as long as the limit, with a twentieth of the learning
-rate (a twenty-fifth in examples/joining.toml). Sites keep the tables of one common round, except in
-`single`, `alone`, `joined` and `recipe`, where each site keeps its own best. Training triples that another
-site is measured by are left out for all of them (`data.drop_leaks = "across"`; only ddb14-T5 has any).
+from finished runs and so train longer. `joined` goes on from `single`, for two fifths of the limit (half of
+it on R3 and R10). `recipe` goes on from `joined`, and `alone` from `single`, for as long as the limit, with a
+twentieth of the learning rate (a twenty-fifth in examples/joining.toml). Sites keep the tables of one common
+round, except in `single`, `alone`, `joined` and `recipe`, where each site keeps its own best. Training
+triples that another site is measured by are left out for all of them (`data.drop_leaks = "across"`; only
+ddb14-T5 has any).
 
 No record shows how the recipe's parts (rounds, the last rate, `evaluate.sure`, `mu`) were chosen.
 
-R3 and R10 were run before a fault of Adam on GPUs was mended, which touched `fedprox` and `joined` (see the
-changelog), and with a start that any better round replaced. On C3 and C10 no site took anything over in
-`joined`, so that what `recipe` gains there is the small rate's and not the others'.
+R3 and R10 were run before a fault of Adam on GPUs was mended (see the changelog). It touched `fedprox` and
+`joined`, and `recipe` goes on from `joined`. In these runs any better round replaced the start
+(`evaluate.sure` 0).
+
+On C3 and C10 no site took anything over in `joined`. There, what `recipe` gains comes from the small rate,
+and not from the other sites.
 """
 SHORT: Options = {
     "trainer": {"epochs": 3, "batch_size": 512, "negatives": 64, "chunk": 128},
