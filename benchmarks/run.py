@@ -277,7 +277,7 @@ def page(results: Results) -> str:
 def _row(name: str, values: Values) -> str:
     key, sign, target, put = TARGETS[name]
     rest = {k: v for k, v in values.items() if k not in (key, *HIDDEN)}
-    details = ", ".join(f"{k} {_put(v)}" for k, v in rest.items())
+    details = ", ".join(f"{k} {_put(v)}" for k, v in sorted(rest.items()))
     measured = f"{_put(values[key])} {put}" if key in values else f"no {key}"
     wanted = f"{sign} {target:,}" if target else "none"
     if MEMORY[0] in values:
