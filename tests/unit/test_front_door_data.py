@@ -25,7 +25,7 @@ from fedkge.graphs.similar import suggestions
 from fedkge.graphs.table import Table
 from fedkge.graphs.unify import unify
 from fedkge.graphs.values import bin_of
-from fedkge.runs.data import check_federation
+from fedkge.runs.checks import check_federation
 
 SAME = "http://www.w3.org/2002/07/owl#sameAs"
 

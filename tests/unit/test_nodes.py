@@ -20,7 +20,8 @@ from fedkge.nodes.hub import HubNode
 from fedkge.nodes.identity import Identity
 from fedkge.nodes.site import AGAIN, SiteNode
 from fedkge.nodes.stack import Stack
-from fedkge.runs.data import Sources, secret_of
+from fedkge.runs.aligning import secret_of
+from fedkge.runs.data import Sources
 from fedkge.runs.experiment import Align
 from small_federations import differ, experiment, federated, played, rows, small_federation
 

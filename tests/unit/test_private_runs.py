@@ -29,7 +29,7 @@ from fedkge.nodes.stack import Stack
 from fedkge.privacy import read_ledger
 from fedkge.privacy.seal import Head
 from fedkge.runs.account import account_of
-from fedkge.runs.data import with_marks
+from fedkge.runs.dividing import with_marks
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.run import Simulated, Simulation, run
 from fedkge.training.clipping import Caught

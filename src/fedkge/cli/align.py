@@ -46,7 +46,9 @@ def align(
         from fedkge.graphs.alignment import common, traced
         from fedkge.graphs.graph import Axis
         from fedkge.graphs.said import lifted
-        from fedkge.runs.data import aligned, links_of, read_data, split_by
+        from fedkge.runs.aligning import aligned, links_of
+        from fedkge.runs.data import read_data
+        from fedkge.runs.dividing import split_by
 
         data, chosen, seed = _asked(source)
         given = {"entities": entities, "relations": relations, "names": names}

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from fedkge.errors import ConfigError, DataError, DataWarning, suggest
-from fedkge.exchange.announce import LONGEST_ID, fingerprint, identify
-from fedkge.exchange.rows import HUB
-from fedkge.exports.files import check_names
+from fedkge.errors import ConfigError, DataWarning, suggest
+from fedkge.exchange.announce import fingerprint, identify
 from fedkge.graphs.across import Leaks, leaks, told, without_leaks
-from fedkge.graphs.graph import Axis, Federation, Graph, Mask, Split
-from fedkge.graphs.links import Link, read_links
-from fedkge.graphs.persons import about_nobody, warn_of_nobody
-from fedkge.graphs.prefixes import full_names
+from fedkge.graphs.graph import Axis, Federation, Graph, Mask
+from fedkge.graphs.links import Link
+from fedkge.graphs.persons import warn_of_nobody
 from fedkge.graphs.said import lifted
-from fedkge.graphs.streams import CONTROL
-from fedkge.graphs.unify import Unified, unify
+from fedkge.graphs.unify import Unified
 from fedkge.methods import Member
 from fedkge.nodes.identity import Identity
 from fedkge.nodes.protection import check_validation, trained_on
 from fedkge.runs.account import account_of, person_key
-from fedkge.runs.experiment import Align, Data, Experiment, Marks
-from fedkge.training.confidential import hides, marked
+from fedkge.runs.aligning import aligned, listed, secret_of
+from fedkge.runs.checks import check_apart, check_federation, check_marks, check_splits
+from fedkge.runs.dividing import numbered, split_by, with_marks
+from fedkge.runs.experiment import Data, Experiment
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +76,7 @@ class Sources:
             self._tell_leaks(experiment)
         check_marks(experiment, {name: member.graph for name, member in members.items()})
         for member in members.values():
-            _check_apart(experiment, member)
+            check_apart(experiment, member)
             for site, part in member.parts.items():
                 check_validation(experiment, site, part.graph)
         found = {}
@@ -167,7 +162,7 @@ class Loader:
                 self._read[read] = read_data(read)
             self._sources[known] = Sources.of(experiment, divided(experiment, self._read[read]))
             for site, graph in self._sources[known].named.items():
-                _check_splits(site, graph)
+                check_splits(site, graph)
         return self._sources[known]
 
 
@@ -215,197 +210,3 @@ def _same_mask(graph: Graph, other: Graph) -> Mask:
     assert other.persons is not None
     persons = {other.entities[i] for i in np.flatnonzero(other.persons).tolist()}
     return np.fromiter((name in persons for name in graph.entities), np.bool_, graph.n_entities)
-
-
-def split_by(data: Data, federation: Federation, seed: int) -> Federation:
-    """The same graphs, split where the options say so."""
-    from fedkge.graphs.split import parse_ratio, split
-
-    if data.ratio is None:
-        return federation
-    ratio, keep = parse_ratio(data.ratio), data.held_out == "unrestricted"
-    return {
-        site: graph if _is_split(graph, keep) else split(graph, ratio, seed, keep)
-        for site, graph in federation.items()
-    }
-
-
-def _is_split(graph: Graph, keep: bool) -> bool:
-    """Whether it has valid and test; with `keep`, apart from triples about persons."""
-    parts = (Split.VALID, Split.TEST)
-    return all(len(about_nobody(graph, part) if keep else graph.split(part)) for part in parts)
-
-
-def with_marks(marks: Marks, federation: Federation, seed: int) -> Federation:
-    """The same graphs, with what is confidential besides what the data marks."""
-    from fedkge.graphs.files import read_graph
-    from fedkge.graphs.marks import mark_relations, mark_share, mark_triples, read_names
-
-    if marks.share is not None:
-        federation = mark_share(federation, marks.share, seed)
-    if marks.relations is not None:
-        federation = mark_relations(federation, read_names(marks.relations))
-    if marks.triples is not None:
-        federation = mark_triples(federation, read_graph(marks.triples))
-    return federation
-
-
-def numbered(experiment: Experiment, federation: Federation) -> Federation:
-    """The same sites; what is confidential has no influence on who has which id.
-
-    Ids in the order of first appearance, as files have them, would tell which names confidential triples
-    begin with, and seeded choices of ids would depend on them.
-    """
-    from fedkge.graphs.subgraph import in_name_order
-
-    every = experiment.privacy.mode == "fulldp"
-    return {
-        site: in_name_order(graph) if every or graph.confidential is not None else graph
-        for site, graph in federation.items()
-    }
-
-
-def aligned(
-    align: Align, federation: Federation, said: Mapping[Axis, Sequence[Link]] = MappingProxyType({})
-) -> Unified:
-    """The same graphs under names that say who is the same.
-
-    With a secret every site aligns by itself, and nobody can tell what became of which link. What one graph
-    says (`said`) other sites then do not know, and it is left out with a warning.
-    """
-    from fedkge.graphs.calling import called_apart
-
-    links = links_of(align, federation)
-    if said and (align.secret is not None or len(federation) == 1):
-        warnings.warn(
-            f"{sum(map(len, said.values())):,} links in the graphs (owl:sameAs) are left out: other sites do "
-            "not know them; give all sites the same file of links (align.entities)",
-            DataWarning,
-            stacklevel=2,
-        )
-        said = {}
-    if align.secret is not None:
-        return Unified(called_apart(federation, align.names, links), ())
-    return unify(federation, align.names, links, said)
-
-
-def _full(federation: Federation, axis: Axis, links: Sequence[Link]) -> list[Link]:
-    """The same links; short names are written out."""
-    left = full_names(federation, axis, [link.left for link in links])
-    right = full_names(federation, axis, [link.right for link in links])
-    return [replace(link, left=a, right=b) for link, a, b in zip(links, left, right, strict=True)]
-
-
-def links_of(align: Align, federation: Federation) -> dict[Axis, list[Link]]:
-    """The links of the files that are given."""
-    files = {Axis.ENTITY: align.entities, Axis.RELATION: align.relations}
-    given = {axis: read_links(path, axis) for axis, path in files.items() if path is not None}
-    return {axis: _full(federation, axis, links) for axis, links in given.items()}
-
-
-def listed(align: Align, named: Federation, site: str) -> set[int]:
-    """The entities of a site that `align.withhold` names."""
-    if align.withhold is None:
-        return set()
-    from fedkge.graphs.marks import read_names
-
-    hidden = set(full_names(named, Axis.ENTITY, read_names(align.withhold)))
-    unknown = sorted(hidden.difference(*(graph.entities for graph in named.values())))
-    if unknown:
-        raise ConfigError(
-            f"align.withhold: {align.withhold}: {unknown[0]!r} is no entity of any site; "
-            "expected names as the sites have them"
-        )
-    return {i for i, name in enumerate(named[site].entities) if name in hidden}
-
-
-def secret_of(align: Align) -> bytes | None:
-    """The secret that sites share, if they have one."""
-    return None if align.secret is None else checked_secret(align.secret)
-
-
-def checked_secret(path: Path) -> bytes:
-    """A secret that sites share."""
-    if path.exists() and not path.is_file():
-        raise ConfigError(f"align.secret: {path}: expected a file, found a folder, pipe or device")
-    try:
-        secret = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"align.secret: {path}: {error.strerror}") from None
-    if len(secret) < 16:
-        raise ConfigError(f"align.secret: {path} has {len(secret)} bytes, expected at least 16, at random")
-    return secret
-
-
-def check_federation(federation: Federation) -> None:
-    """Names that folders and files can have, and a hub of its own name: said before hours of training."""
-    for site, graph in federation.items():
-        if site.lower() == HUB:
-            raise ConfigError(f"a site is named {site!r}, as the hub is; rename its folder")
-        if not is_folder_name(site):
-            raise ConfigError(f"a site is named {site!r}, which no folder can be; expected a plain name")
-        for names in (graph.entities, graph.relations):
-            check_names(names)
-            odd = next((name for name in names if CONTROL.search(name)), None)
-            if odd is not None:
-                raise ConfigError(
-                    f"site {site!r}: {names.axis} {odd[:80]!r} has a control character in its name; rename it"
-                )
-            long = next((name for name in names if len(name) * 4 > LONGEST_ID < len(name.encode())), None)
-            if long is not None:
-                raise ConfigError(
-                    f"site {site!r}: a name of {len(long.encode()):,} bytes ({long[:40]!r}...), expected at "
-                    f"most {LONGEST_ID:,}"
-                )
-
-
-def is_folder_name(name: str) -> bool:
-    """Whether a folder can have this name on any system, and no terminal is steered by it."""
-    plain = bool(name) and Path(name).name == name and not CONTROL.search(name) and len(name.encode()) <= 200
-    stem = name.split(".")[0].upper()
-    taken = stem in ("CON", "PRN", "AUX", "NUL") or bool(re.fullmatch(r"(COM|LPT)\d", stem))  # Windows' own
-    return (
-        plain
-        and not taken
-        and name[0] not in ".~"
-        and name[-1] not in ". "
-        and not set(name) & set('\\:*?"<>|')
-    )
-
-
-def _check_splits(site: str, graph: Graph) -> None:
-    for split in ("train", "valid", "test"):
-        if not len(graph.split(split)):
-            raise ConfigError(
-                f"site {site!r} has no {split} triples; name a ratio, as in data.ratio = '8:1:1', "
-                "or split the data with `fedkge data split`"
-            )
-
-
-def _check_apart(experiment: Experiment, member: Member) -> None:
-    """A method that pools the sites' graphs would take persons out of their site."""
-    if len(member.parts) > 1 and experiment.persons.named:
-        raise ConfigError(
-            "method: it pools the graphs of all sites, and names and rows of persons never leave theirs; "
-            "expected another method, or no persons"
-        )
-
-
-def check_marks(experiment: Experiment, graphs: Federation) -> None:
-    """Marks and mode must go together: said before hours of training, and before anything is released."""
-    privacy = experiment.privacy
-    counts = {name: int(marked(graph, privacy).sum()) for name, graph in graphs.items()}
-    if privacy.mode == "off":
-        for name, count in counts.items():
-            if count:
-                warnings.warn(
-                    f"site {name!r}: {count:,} confidential triples are trained on like all others "
-                    "(privacy.mode is off)",
-                    DataWarning,
-                    stacklevel=2,
-                )
-    elif not any(hides(graph, privacy) for graph in graphs.values()):
-        raise ConfigError(
-            f"privacy.mode: {privacy.mode!r}, but no training triple of any site is confidential; mark "
-            "some with `fedkge data mark`, or as in marks = { share = 0.5 }"
-        )

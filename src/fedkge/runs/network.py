@@ -15,7 +15,8 @@ from fedkge.nodes.identity import Identity
 from fedkge.nodes.terms import Terms
 from fedkge.plugins import load_files
 from fedkge.privacy import Privacy
-from fedkge.runs.data import Sources, with_marks
+from fedkge.runs.data import Sources
+from fedkge.runs.dividing import with_marks
 from fedkge.runs.experiment import Account, Align, Data, Experiment, Marks, Persons
 from fedkge.training.confidential import hides
 

@@ -31,7 +31,7 @@ from fedkge.nodes.terms import Terms
 from fedkge.plugins import load_files
 from fedkge.privacy.keyfile import key_in
 from fedkge.runs.account import accounts_beside
-from fedkge.runs.data import links_of, listed, secret_of
+from fedkge.runs.aligning import links_of, listed, secret_of
 from fedkge.runs.experiment import Align, Persons
 from fedkge.training.secret import BYTES, Secret
 

@@ -26,7 +26,7 @@ from fedkge.nodes.store import locked
 from fedkge.nodes.terms import Terms
 from fedkge.privacy.ledger import Ledger
 from fedkge.runs.account import account_of
-from fedkge.runs.data import checked_secret
+from fedkge.runs.aligning import checked_secret
 from fedkge.runs.kit import NODE, pack_site, unpack
 from fedkge.runs.network import SiteFile
 from fedkge.runs.peering import read_own_graph
