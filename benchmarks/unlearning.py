@@ -22,7 +22,9 @@ from typing import Any
 
 import torch
 
-from fedkge.audits.erasure import Questions, membership, standing, withdrawn
+from fedkge.audits.asked import Questions
+from fedkge.audits.standing import standing, withdrawn
+from fedkge.audits.telling import membership
 from fedkge.config import build, override, read_toml, variant
 from fedkge.methods.unlearn import Unlearn
 from fedkge.runs.experiment import Experiment

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedkge.audits.erasure import Questions, membership, standing
+from fedkge.audits.asked import Questions
+from fedkge.audits.standing import standing
+from fedkge.audits.telling import membership
 from fedkge.errors import ConfigError
 from fedkge.methods import METHODS
 from fedkge.methods.unlearn import Unlearn

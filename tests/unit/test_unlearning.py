@@ -12,8 +12,11 @@ import pytest
 import torch
 
 from fedkge.audits.account import account
-from fedkge.audits.erasure import Party, Questions, membership, standing, verdicts, withdrawn
+from fedkge.audits.asked import Party, Questions
+from fedkge.audits.erasure import verdicts
 from fedkge.audits.roc import Scored, auc, difference
+from fedkge.audits.standing import standing, withdrawn
+from fedkge.audits.telling import membership
 from fedkge.audits.yardsticks import chosen, yardsticks
 from fedkge.errors import ConfigError, DataError
 from fedkge.graphs.graph import Axis, Graph, Names

@@ -10,7 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedkge.audits.erasure import Questions, membership, standing, verdicts, withdrawn
+from fedkge.audits.asked import Questions
+from fedkge.audits.erasure import verdicts
+from fedkge.audits.standing import standing, withdrawn
+from fedkge.audits.telling import membership
 from fedkge.durable import json_text
 from fedkge.errors import DataError
 from fedkge.graphs.graph import Axis, Split

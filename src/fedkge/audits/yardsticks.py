@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from fedkge.audits.erasure import Questions, standing
+from fedkge.audits.asked import Questions
+from fedkge.audits.standing import standing
 from fedkge.errors import ConfigError, suggest
 from fedkge.methods.collective import Collective
 from fedkge.methods.single import Single
