@@ -34,9 +34,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from fedkge.graphs.datasets import load
 from fedkge.graphs.indexing import graph_from_names
-from fedkge.runtimes.authority import Address, Authority, Kit, make_request
+from fedkge.runtimes.authority import Authority
 from fedkge.runtimes.engine import Administrator, Engine
 from fedkge.runtimes.flare_files import write_admin, write_job, write_server, write_site
+from fedkge.runtimes.kits import Address, Kit
+from fedkge.runtimes.signing import make_request
 from fedkge.runtimes.stream import Link, listen
 from network_of_sites import HUB, TERMS, Network, in_process, lay_out
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedkge.runtimes.authority import Authority, Kit
+from fedkge.runtimes.authority import Authority
 from fedkge.runtimes.engine import Administrator, Engine
 from fedkge.runtimes.flare_files import write_admin, write_server, write_site
+from fedkge.runtimes.kits import Kit
 from network_of_sites import HUB, kits
 
 

@@ -26,9 +26,11 @@ from fedkge.graphs.graph import Federation
 from fedkge.graphs.writing import write_federation
 from fedkge.methods import METHODS
 from fedkge.runs.network import HubFile, SiteFile
-from fedkge.runtimes.authority import Address, Authority, make_request
+from fedkge.runtimes.authority import Authority
+from fedkge.runtimes.kits import Address
 from fedkge.runtimes.network_hub import NetworkHub
 from fedkge.runtimes.network_site import Site
+from fedkge.runtimes.signing import make_request
 from fedkge.runtimes.stream import Link
 from network_of_peers import free_ports
 from small_federations import small_federation

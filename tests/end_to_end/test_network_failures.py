@@ -17,7 +17,9 @@ import pytest
 from fedkge.errors import FedkgeError
 from fedkge.graphs.graph import Names
 from fedkge.privacy.ledger import Ledger
-from fedkge.runtimes.authority import Address, Authority, Kit, make_request
+from fedkge.runtimes.authority import Authority
+from fedkge.runtimes.kits import Address, Kit
+from fedkge.runtimes.signing import make_request
 from network_of_sites import HUB, TERMS, Network, events, in_process, lay_out
 from small_federations import small_federation
 

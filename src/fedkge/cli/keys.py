@@ -41,8 +41,9 @@ def show_(
 
 
 def _described(path: Path) -> dict[str, str]:
-    from fedkge.runtimes.authority import Kit, asked_for, request_fingerprint
     from fedkge.runtimes.keys import Certificate
+    from fedkge.runtimes.kits import Kit
+    from fedkge.runtimes.signing import asked_for, request_fingerprint
 
     if path.suffix == ".csr":
         request = read_file(path)
@@ -80,8 +81,9 @@ def authority(
 ) -> None:
     """At the hub: make the authority that approves sites, and the hub's own keys."""
     with command():
-        from fedkge.runtimes.authority import ROOT, Address, Authority
+        from fedkge.runtimes.authority import Authority
         from fedkge.runtimes.keys import Certificate
+        from fedkge.runtimes.kits import ROOT, Address
 
         if renew:
             Authority(out).renew()
@@ -105,7 +107,7 @@ def request(
 ) -> None:
     """At a site: make a private key, which never leaves, and a request for the hub."""
     with command():
-        from fedkge.runtimes.authority import make_request
+        from fedkge.runtimes.signing import make_request
 
         key, path = make_request(name, organisation, out, renew)
         show([{"key": str(key), **_described(path)}], json, f"send {path.name} to the hub, and nothing else")

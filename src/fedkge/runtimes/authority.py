@@ -10,10 +10,8 @@ import datetime
 import ipaddress
 import json
 import re
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -21,90 +19,11 @@ from fedkge.errors import ConfigError, DataError
 from fedkge.nodes.store import write_whole
 from fedkge.runtimes.engine import ADMIN
 from fedkge.runtimes.keys import YEARS, crypto, fingerprint, fingerprint_of_pem, name_of, write_key
+from fedkge.runtimes.kits import ABOUT, ROOT, Address, Kit
+from fedkge.runtimes.signing import BITS, asked_for, check_time, padding
 
-BITS = 3072  #: of a key
 DAYS = 365  #: that a party's certificate is good for
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")  #: of a site; FLARE takes no dots
-KEY, ROOT, ABOUT, REVOKED = "authority.key", "authority.crt", "about.json", "revoked.txt"
-LARGEST = 1 << 16  #: bytes of a file in a kit
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where the hub is."""
-
-    host: str
-    port: int
-
-    def check(self) -> None:
-        if not self.host or not re.fullmatch(r"[A-Za-z0-9.:-]{1,64}", self.host):
-            raise ConfigError(f"HOST: {self.host!r}, expected the hub's full host name, or its IP address")
-        if not 0 < self.port < 1 << 16:
-            raise ConfigError(f"port: {self.port}, expected a number from 1 to 65535")
-
-
-@dataclass(frozen=True)
-class Kit:
-    """What the hub gives an organisation: all that a site needs besides its own key."""
-
-    name: str
-    certificate: bytes
-    root: bytes
-    address: Address
-
-    @classmethod
-    def read(cls, path: Path) -> Kit:
-        try:
-            with zipfile.ZipFile(path) as archive:
-                found = {one.filename: _member(archive, one) for one in archive.infolist()[:8]}
-            about = json.loads(found[ABOUT])
-            address = Address(str(about["host"]), int(about["port"]))
-            made = cls(str(about["name"]), found["site.crt"], found[ROOT], address)
-            if name_of(made.certificate) != made.name:
-                raise ValueError(f"its certificate is of {name_of(made.certificate)!r}")
-        except OSError as error:
-            raise DataError(
-                f"kit: {path}: {error.strerror}; expected what `fedkge keys approve` made"
-            ) from None
-        except (zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
-            raise DataError(
-                f"kit: {path}: cannot be read ({error}); expected what `fedkge keys approve` made"
-            ) from None
-        address.check()
-        return made
-
-    def packed(self) -> bytes:
-        about = {"name": self.name, "host": self.address.host, "port": self.address.port}
-        out = BytesIO()
-        with zipfile.ZipFile(out, "w") as archive:
-            for name, content in (
-                (ABOUT, json.dumps(about).encode()),
-                ("site.crt", self.certificate),
-                (ROOT, self.root),
-            ):
-                archive.writestr(name, content)
-        return out.getvalue()
-
-    def check_key(self, key: bytes, path: Path) -> None:
-        """An error if the private key is not that of the certificate, or the certificate has run out."""
-        c = crypto()
-        own = c.x509.load_pem_x509_certificate(self.certificate)
-        try:
-            public = c.serialization.load_pem_private_key(key, None).public_key()
-        except (ValueError, TypeError) as error:
-            raise DataError(f"key: {path}: not a private key ({error})") from None
-        if public != own.public_key():
-            raise ConfigError(
-                f"key: {path} is not the key that the kit of {self.name!r} was made for; ask for another, "
-                "or restore the key that was there when `fedkge keys request` ran"
-            )
-        check_time(own, f"the certificate of {self.name!r}")
-
-
-def _member(archive: zipfile.ZipFile, one: zipfile.ZipInfo) -> bytes:
-    if one.file_size > LARGEST:
-        raise ValueError(f"{one.filename} has {one.file_size:,} bytes")
-    return archive.read(one)
+KEY, REVOKED = "authority.key", "revoked.txt"
 
 
 @dataclass(frozen=True)
@@ -242,7 +161,7 @@ class Authority:
         try:
             shown = c.x509.load_pem_x509_certificate(certificate)
             shown.verify_directly_issued_by(c.x509.load_pem_x509_certificate(self.file(ROOT)))
-            shown.public_key().verify(signature, said, _padding(), c.hashes.SHA256())
+            shown.public_key().verify(signature, said, padding(), c.hashes.SHA256())
             name = name_of(certificate)
         except (ValueError, TypeError, AttributeError, c.InvalidSignature):
             raise ConfigError(
@@ -252,86 +171,6 @@ class Authority:
             raise ConfigError(f"{site}: shows the certificate of {name!r}")
         check_time(shown, f"the certificate of {site!r}")
         return fingerprint(shown.public_bytes(c.serialization.Encoding.DER))
-
-
-def make_request(name: str, organisation: str, folder: Path, renew: bool = False) -> tuple[Path, Path]:
-    """A private key, or with `renew` the one that is there, and a request to sign it."""
-    c = crypto()
-    if not NAME.fullmatch(name):
-        raise ConfigError(f"NAME: {name!r}, expected letters, digits, '-' and '_', and a letter first")
-    path, out = folder / f"{name}.key", folder / f"{name}.csr"
-    if renew:
-        try:
-            key = c.serialization.load_pem_private_key(path.read_bytes(), None)
-        except OSError as error:
-            raise DataError(f"{path}: {error.strerror}; without --renew a new key is made") from None
-    else:
-        if path.exists():
-            raise ConfigError(f"{path}: exists already; --renew asks for a new certificate with the same key")
-        key = c.rsa.generate_private_key(65537, BITS)
-        write_key(path, key)
-    oid = c.oid.NameOID
-    subject = [(oid.COMMON_NAME, name), (oid.ORGANIZATION_NAME, organisation or name)]
-    request = (
-        c.x509.CertificateSigningRequestBuilder()
-        .subject_name(c.x509.Name([c.x509.NameAttribute(of, value) for of, value in subject]))
-        .sign(key, c.hashes.SHA256())
-    )
-    write_whole(out, request.public_bytes(c.serialization.Encoding.PEM))
-    return path, out
-
-
-def asked_for(request: bytes) -> tuple[str, Any, str]:
-    """The name, the public key and the organisation of a request, whose sender has the key."""
-    c = crypto()
-    oid = c.oid.NameOID
-    try:
-        read = c.x509.load_pem_x509_csr(request)
-        name, organisation = (
-            str(read.subject.get_attributes_for_oid(of)[0].value)
-            for of in (oid.COMMON_NAME, oid.ORGANIZATION_NAME)
-        )
-        public = read.public_key()
-    except (ValueError, IndexError, TypeError) as error:
-        raise DataError(
-            f"REQUEST: cannot be read ({error}); expected what `fedkge keys request` made"
-        ) from None
-    if not read.is_signature_valid or not isinstance(public, c.rsa.RSAPublicKey) or public.key_size < 2048:
-        raise DataError(
-            "REQUEST: not signed by its own key, or not with RSA; expected what `fedkge keys request` made"
-        )
-    if not NAME.fullmatch(name):
-        raise DataError(
-            f"REQUEST: for {name[:80]!r}, expected letters, digits, '-' and '_', and a letter first"
-        )
-    return name, public, organisation
-
-
-def request_fingerprint(request: bytes) -> str:
-    """Of the public key, which people compare before a request is approved."""
-    s = crypto().serialization
-    public = asked_for(request)[1]
-    return fingerprint(public.public_bytes(s.Encoding.DER, s.PublicFormat.SubjectPublicKeyInfo))
-
-
-def signed(key: bytes, said: bytes) -> bytes:
-    """A signature by a site's private key."""
-    c = crypto()
-    found: bytes = c.serialization.load_pem_private_key(key, None).sign(said, _padding(), c.hashes.SHA256())
-    return found
-
-
-def check_time(certificate: Any, whose: str) -> None:
-    """An error if a certificate is not good now."""
-    now = datetime.datetime.now(datetime.UTC)
-    if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
-        until = certificate.not_valid_after_utc.date()
-        raise ConfigError(f"{whose} was good until {until}; renew it with `fedkge keys request --renew`")
-
-
-def _padding() -> Any:
-    c = crypto()
-    return c.padding.PSS(c.padding.MGF1(c.hashes.SHA256()), c.padding.PSS.DIGEST_LENGTH)
 
 
 def _dated(subject: Any, issuer: Any, public: Any, signer: Any, days: int) -> Any:

@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedkge.runtimes.authority import ROOT, Address, Authority, Kit
+from fedkge.runtimes.authority import Authority
 from fedkge.runtimes.engine import ADMIN
+from fedkge.runtimes.kits import ROOT, Address, Kit
 
 PROJECT = "fedkge"
 ENDS = "fedkge.runtimes.flare"

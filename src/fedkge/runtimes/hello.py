@@ -10,7 +10,8 @@ from typing import Any, Self
 import fedkge
 from fedkge.errors import DataError, FedkgeError
 from fedkge.exchange.rows import PROTOCOL
-from fedkge.runtimes.authority import Authority, signed
+from fedkge.runtimes.authority import Authority
+from fedkge.runtimes.signing import signed
 
 #: frames: the hub's and the site's first, why one is refused; then requests and answers as between processes
 HELLO, REFUSAL = b"H", b"R"

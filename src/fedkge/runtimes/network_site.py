@@ -30,10 +30,10 @@ from fedkge.runs.aligning import checked_secret
 from fedkge.runs.kit import NODE, pack_site, unpack
 from fedkge.runs.network import SiteFile
 from fedkge.runs.peering import read_own_graph
-from fedkge.runtimes.authority import Kit
 from fedkge.runtimes.engine import Engine, check_installed
 from fedkge.runtimes.flare_files import write_site
 from fedkge.runtimes.hello import END, HELLO, MESSAGE, OPEN, REFUSAL, HubHello, Refused, SiteHello
+from fedkge.runtimes.kits import Kit
 from fedkge.runtimes.node import LOCK
 from fedkge.runtimes.signals import on_signals
 from fedkge.runtimes.stream import Frame, Link, Oversized, listen
