@@ -16,9 +16,10 @@ from fedkge.exchange.rows import HUB, Message
 from fedkge.exchange.wire import decode, encode
 from fedkge.graphs.graph import Axis
 from fedkge.nodes.base import Setting
+from fedkge.nodes.hearing import AGAIN
 from fedkge.nodes.hub import HubNode
 from fedkge.nodes.identity import Identity
-from fedkge.nodes.site import AGAIN, SiteNode
+from fedkge.nodes.site import SiteNode
 from fedkge.nodes.stack import Stack
 from fedkge.runs.aligning import secret_of
 from fedkge.runs.data import Sources

@@ -29,7 +29,7 @@ from fedkge.nodes.terms import Terms
 
 
 class Announcing(Node):
-    """A site that joins. What it does then, when it is asked, is `SiteNode`."""
+    """A site that joins. How it hears questions is `Hearing`, and what it does then is `SiteNode`."""
 
     def __init__(
         self,

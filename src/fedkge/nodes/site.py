@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from hashlib import blake2b
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -18,23 +17,15 @@ from fedkge.errors import DataError
 from fedkge.evaluation.checks import Diverged, diverged
 from fedkge.exchange.channel import serial
 from fedkge.exchange.rows import HUB, Message, Update, named, renumbered, under, update_under
-from fedkge.exchange.wire import encode
 from fedkge.graphs.graph import Axis, Split
 from fedkge.models import Tables
 from fedkge.models.tables import LONGEST
 from fedkge.nodes.accept import Accept
-from fedkge.nodes.announcing import Announcing
 from fedkge.nodes.base import Setting
+from fedkge.nodes.hearing import Hearing
 from fedkge.nodes.identity import Identity
 from fedkge.nodes.ledgers import RESULT
-from fedkge.nodes.notes import (
-    Declined,
-    Measured,
-    Question,
-    Refusal,
-    question,
-    reading,
-)
+from fedkge.nodes.notes import Declined, Measured, Question, Refusal, reading
 from fedkge.nodes.protection import check_budget
 from fedkge.nodes.result import Kept
 from fedkge.nodes.stack import Fitted, Learner
@@ -44,11 +35,10 @@ from fedkge.training.stopping import OWN
 
 LASTING = ("ready", "asked", "uploaded", "measured", "stopped", "words", "again", "taken")
 UPDATES = ("held", "before", "told")  #: rows of the hub's that it keeps
-AGAIN = 8  #: times that a round is measured again for a hub that says something else each time
 SPARE = 1.5  #: times the size of its state that must be free on the disk before a site spends privacy
 
 
-class SiteNode(Announcing):
+class SiteNode(Hearing):
     """A site with its training and its folder.
 
     A question that was answered before gets the stored answer: it neither trains nor spends privacy again.
@@ -77,13 +67,8 @@ class SiteNode(Announcing):
         self.held: Update = {}  # an answer that came to be measured, for the next round
         self.before: Update = {}  # the one that was held when the last measurement was asked for
         self.told: Update = {}  # the answer of the round whose travelling table is kept
-        self.uploaded, self.measured = 0, -1  # the rounds of the last upload and measurement
-        self.kept: dict[str, int] = {}  # view -> the round whose tables are kept
-        self.answers: dict[str, Message] = {}  # kind of question -> what was answered to the last one
-        self.words: str | None = None  # a digest of the last question to measure, in a process of its own
-        self.again = 0  # times that it was asked in other words
+        self.uploaded = 0  # the round of the last upload
         self.taken: int | None = None  # what the last question to measure said of the last upload
-        self.stopped = False
 
     def check_budget(self) -> None:
         """An error where nothing was kept and not one step fits: there would be nothing to keep."""
@@ -198,81 +183,12 @@ class SiteNode(Announcing):
         chosen = {site: sides[self.terms.evaluate.sides] for site, sides in found.items()}
         return {site: of if of["count"] else {"count": 0} for site, of in chosen.items()}
 
-    def _heard(self, message: Message) -> Question | None:
-        """A question, read as a whole and only then heeded; none if it was answered before."""
-        if self.unwilling is not None:
-            raise Declined(self.unwilling)
-        if not self.ready:
-            raise Refusal("asks before it has said which rows are shared")
-        words, answered = self._words(message), bool(self._answered(message))
-        again = answered and words is not None and words != self.words
-        if answered and not again:
-            self.note({"event": "repeated", "kind": message.kind, "round": message.round})
-            return None
-        self._check_order(message, again)
-        with reading():
-            asked = self._question(message, self.site.dials)
-            read = self.channel.read(message.body)
-            if asked.held and message.body:
-                raise DataError("says that the answer before still holds, and sends rows")
-        self.words, self.again = words, self.again + 1 if again else 0
-        self._heed(asked, message.kind, again)
-        self.asked = message.round
-        update = {} if asked.held else self.channel.accept(read, serial(message.kind, message.round))
-        return replace(asked, update=update)
-
-    def _words(self, message: Message) -> str | None:
-        """A digest of a question to measure.
-
-        A hub that was gone may close a round with other answers, and have other rows measured. Training is
-        not repeated, whatever the hub says: that would spend privacy again. Nodes that are saved together
-        go back together, and need no digest.
-        """
-        often = self.setting.often and message.kind == "measure"
-        return blake2b(encode(message), digest_size=16).hexdigest() if often else None
-
-    def _check_order(self, message: Message, again: bool) -> None:
-        now, last = (message.round, message.kind == "measure"), (self.asked, self.measured == self.asked)
-        first = int(message.kind == "train")  # before the first round a site may be measured
-        early = now < last or (now == last and not again)
-        if message.round > self.terms.rounds and not self.stopped:
-            raise Declined(f"asks for round {message.round} after round {self.asked}, of {self.terms.rounds}")
-        if self.stopped or early or message.round < first:
-            raise Refusal(f"asks for round {message.round} after round {self.asked}, of {self.terms.rounds}")
-        if again and self.again >= AGAIN:
-            raise Refusal(f"has had round {message.round} measured {self.again + 1} times")
-
-    def _question(self, message: Message, dials: Collection[str]) -> Question:
-        asked = question(message, dials, self._watched)
-        for view, round in asked.best.items():
-            if self.kept.get(view) != round and not (self._is_measured and round == self.measured):
-                raise DataError(f"best: round {round}, and its tables are gone in round {self.asked}")
-        if asked.held and not self._is_measured:
-            raise DataError(
-                f"says that the answer before still holds, and none came since round {self.asked}"
-            )
-        return asked
-
-    @property
-    def _is_measured(self) -> bool:
-        """Whether the tables are those that were measured last."""
-        return 0 <= self.measured == self.asked
-
-    @property
-    def _watched(self) -> list[str]:
-        return [view.name for view in self.method.views() if view.watched]
-
     def _answer(self, kind: str, answer: Message) -> Message:
         """Keep what is answered. State and answer are written together, before it is given."""
         self.answers[kind] = answer
         if self.setting.often:
             self.save()
         return answer
-
-    def _answered(self, message: Message) -> list[Message]:
-        """What was answered to this very question, if it was."""
-        stored = self.answers.get(message.kind)
-        return [stored] if stored is not None and stored.round == message.round else []
 
     def _heed(self, asked: Question, kind: str, again: bool = False) -> None:
         """The hub says which upload it took last, and what of what was measured last is the best.
