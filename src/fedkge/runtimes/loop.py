@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from fedkge.nodes.clock import Clock
 from fedkge.nodes.terms import Participation
 from fedkge.randomness import generator
 from fedkge.runtimes.record import Record
+from fedkge.runtimes.rhythm import Rhythm
 from fedkge.runtimes.signals import on_signals
 
 Tap: TypeAlias = Callable[[Message], None]  #: hears every message that is sent, in order
@@ -61,7 +61,7 @@ class Loop:
     """Rounds, from the first announcement to the end; `tap` hears every message.
 
     Between rounds nothing is under way but questions, which the hub would ask again: then nodes are saved,
-    every `save_every` seconds, and a signal ends the run.
+    if `save_every` seconds or more have passed (`Rhythm`), and a signal ends the run.
     """
 
     def __init__(
@@ -75,12 +75,11 @@ class Loop:
         tap: Tap | None = None,
     ) -> None:
         self.carrier, self.participation, self.seed = carrier, participation, seed
-        self.record, self.save_every, self.tap = record, save_every, tap
+        self.record, self.rhythm, self.tap = record, Rhythm(save_every), tap
         self.round = 0
         self._again = (
             resumed  # what is said before the first question was counted before the run was interrupted
         )
-        self._saved = time.monotonic()
         self._signal: int | None = None
 
     @property
@@ -151,9 +150,9 @@ class Loop:
         final = not any(message.kind == "train" for message in mail)
         self._again = self._again and final
         self.record.write()
-        if final or self._signal is not None or time.monotonic() - self._saved >= self.save_every:
-            self.carrier.save(self.round)
-            self._saved = time.monotonic()
+        if final or self._signal is not None or self.rhythm.due:
+            with self.rhythm.saving():
+                self.carrier.save(self.round)
         if self._signal is not None and not final:
             raise Interrupted(signal.Signals(self._signal).name)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,6 +33,7 @@ from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.loop import Tap
 from fedkge.runtimes.progress import Progress, Watch, ignored
+from fedkge.runtimes.rhythm import Rhythm
 from fedkge.runtimes.simulate import Simulation
 from fedkge.training.confidential import opened
 from fedkge.training.secret import Secret
@@ -197,15 +197,15 @@ class Meeting:
     def play(self) -> None:
         """Deliver what there is, in the order in which it was said; then let everybody do one thing."""
         first = [] if self.saves else [message for peer in self.peers.values() for message in peer.open()]
-        mail, naps, saved = deque(first), 0, time.monotonic()
+        mail, naps, rhythm = deque(first), 0, Rhythm(self.how.save_every)
         while not all(peer.stopped for peer in self.peers.values()):
             while mail:
                 message = mail.popleft()
                 self._sent(message)
                 mail += self.peers[message.recipient].receive(message)
-            if time.monotonic() - saved >= self.how.save_every:
-                self.save()
-                saved = time.monotonic()
+            if rhythm.due:
+                with rhythm.saving():
+                    self.save()
             said = [message for peer in self.peers.values() for message in peer.work()]
             mail += said
             if not said and not mail:
