@@ -22,8 +22,8 @@ import torch
 from fedkge.evaluation import combined
 from fedkge.exchange.rows import Message
 from fedkge.graphs.graph import Federation
+from fedkge.nodes.learner import Fitted
 from fedkge.nodes.result import read_result
-from fedkge.nodes.stack import Fitted
 from fedkge.runs.data import Sources, load
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder

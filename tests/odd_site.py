@@ -17,7 +17,7 @@ import fedkge
 from fedkge.errors import FedkgeError
 from fedkge.exchange.rows import Message
 from fedkge.exchange.wire import decode, encode
-from fedkge.nodes.stack import Learner
+from fedkge.nodes.learner import Learner
 from fedkge.runs.network import SiteFile
 from fedkge.runtimes.hello import MESSAGE
 from fedkge.runtimes.network_site import Site

@@ -12,8 +12,8 @@ from fedkge.exchange.channel import SERIAL, DeltaChannel, Reading
 from fedkge.exchange.rows import Message, Update
 from fedkge.methods import METHODS
 from fedkge.nodes.journal import read_journal
+from fedkge.nodes.learner import Fitted
 from fedkge.nodes.site import SiteNode
-from fedkge.nodes.stack import Fitted
 from fedkge.runtimes.run import Simulated
 from small_federations import experiment, federated, small_federation
 

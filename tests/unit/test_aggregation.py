@@ -20,7 +20,7 @@ from fedkge.graphs.graph import Axis
 from fedkge.methods import METHODS, Hub
 from fedkge.methods.fede import FedE
 from fedkge.methods.pfedeg import PFedEG
-from fedkge.nodes.stack import Fitted
+from fedkge.nodes.learner import Fitted
 from fedkge.runtimes.run import Progress, Simulated, Simulation
 from small_federations import assert_same, differ, experiment, federated, played, rows, small_graph
 

@@ -16,7 +16,7 @@ from fedkge.exchange.rows import HUB, Message
 from fedkge.exchange.wire import encode, length
 from fedkge.graphs.graph import Axis
 from fedkge.nodes.journal import read_journal
-from fedkge.nodes.stack import Fitted
+from fedkge.nodes.learner import Fitted
 from forgeries import (
     ADDRESSES,
     BYTES,

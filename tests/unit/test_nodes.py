@@ -19,6 +19,7 @@ from fedkge.nodes.base import Setting
 from fedkge.nodes.hearing import AGAIN
 from fedkge.nodes.hub import HubNode
 from fedkge.nodes.identity import Identity
+from fedkge.nodes.learner import Learner
 from fedkge.nodes.site import SiteNode
 from fedkge.nodes.stack import Stack
 from fedkge.runs.aligning import secret_of
@@ -58,7 +59,7 @@ class Mail:
     def new_site(self, name: str, withheld: Sequence[int] = ()) -> SiteNode:
         identity = replace(self.sources.identity(self.terms, self.members[name]), withheld={E: set(withheld)})
         stack = Stack(self.terms, {name: self.members[name]}, {name: identity.ids}, CPU)
-        site = SiteNode(name, self.terms, stack.learner(name), identity, self.setting(name))
+        site = SiteNode(name, self.terms, Learner(stack, name), identity, self.setting(name))
         site.resume()
         self.sites[name] = site
         return site

@@ -32,9 +32,10 @@ from fedkge.reports.folders.load import load_runs  # noqa: E402
 from fedkge.reports.pages.privacy import spent  # noqa: E402
 from fedkge.runs.experiment import Align, Persons  # noqa: E402
 from fedkge.runs.peering import PeerFile, own_secret, peer_of  # noqa: E402
-from fedkge.runtimes import p2p  # noqa: E402
+from fedkge.runtimes import calls, p2p  # noqa: E402
+from fedkge.runtimes.calls import Credentials, Network, Outbox  # noqa: E402
 from fedkge.runtimes.keys import Certificate, new_keys  # noqa: E402
-from fedkge.runtimes.p2p import Credentials, Network, Outbox, PeerRuntime, alone  # noqa: E402
+from fedkge.runtimes.p2p import PeerRuntime, alone  # noqa: E402
 from network_of_peers import lay_out  # noqa: E402
 from small_federations import small_federation, small_graph  # noqa: E402
 
@@ -63,7 +64,7 @@ def test_a_peer_brings_no_name_to_others_that_only_triples_about_persons_mention
 def test_a_peer_is_known_by_its_key_and_a_stranger_is_not(
     files: dict[str, PeerFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(p2p, "TRIES", 1)
+    monkeypatch.setattr(calls, "TRIES", 1)
     network = Network(files["a"])
     try:
         way = Outbox(files["b"].peers["a"].address, Credentials.of(files["b"]), "a", 1 << 20)
@@ -82,8 +83,8 @@ def test_a_peer_is_known_by_its_key_and_a_stranger_is_not(
 def test_too_large_and_too_many_messages_are_refused(
     files: dict[str, PeerFile], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(p2p, "TRIES", 1)
-    monkeypatch.setattr(p2p, "WAITING", 3)
+    monkeypatch.setattr(calls, "TRIES", 1)
+    monkeypatch.setattr(calls, "WAITING", 3)
     network = Network(replace(files["a"], most=1))
     try:
         way = Outbox(files["b"].peers["a"].address, Credentials.of(files["b"]), "a", 64 << 20)
@@ -105,7 +106,7 @@ def test_too_large_and_too_many_messages_are_refused(
 
 
 def test_what_waits_is_bounded_in_bytes_too() -> None:
-    inbox = p2p.Inbox(most=100)
+    inbox = calls.Inbox(most=100)
     assert [inbox.put("b", bytes(90)) for _ in range(3)] == [True, True, False]
     assert inbox.put("c", bytes(90)), "others have room of their own"
     assert inbox.get(1) is not None
@@ -221,7 +222,7 @@ def test_a_peer_that_says_it_has_news_and_answers_no_call_holds_nobody_up(
     files: dict[str, PeerFile], monkeypatch: pytest.MonkeyPatch, speaks: bool
 ) -> None:
     """It may have died for good, or go on to say that it has news and never talk about them."""
-    monkeypatch.setattr(p2p, "CLOSING", 0.1)
+    monkeypatch.setattr(calls, "CLOSING", 0.1)
     monkeypatch.setattr(p2p, "LOOK", 0.0)
     file = replace(files["a"], timeout=0.1, nap=0.05, absence=60.0 if speaks else 0.6, rounds=8)
     runtime = PeerRuntime(file, torch.device("cpu"))
@@ -302,7 +303,7 @@ def test_reports_of_others_do_not_prolong_the_wait_for_an_answer(
     files: dict[str, PeerFile], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A partner that died and came back reports itself, and says nothing in the old conversation."""
-    monkeypatch.setattr(p2p, "CLOSING", 0.1)
+    monkeypatch.setattr(calls, "CLOSING", 0.1)
     runtime = PeerRuntime(replace(files["a"], timeout=0.3, nap=0.1), torch.device("cpu"))
     shakes, inbox = runtime.node.shakes, runtime.network.inbox
     shakes.working, shakes.calling = False, Talk("a/1", "b", mine=True)

@@ -12,8 +12,9 @@ import torch
 from fedkge.errors import ConfigError, DataError
 from fedkge.exchange.rows import Message
 from fedkge.graphs.graph import Axis, Split
+from fedkge.nodes.learner import Fitted
 from fedkge.nodes.result import read_result
-from fedkge.nodes.stack import Fitted, _groups
+from fedkge.nodes.stack import _groups
 from fedkge.reports.folders.load import events
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.loop import Interrupted

@@ -19,7 +19,7 @@ from fedkge.exchange.rows import Message, Rows
 from fedkge.exchange.select import History, Moved, TopK
 from fedkge.graphs.graph import Axis, Graph
 from fedkge.nodes.journal import read_journal
-from fedkge.nodes.stack import Fitted
+from fedkge.nodes.learner import Fitted
 from small_federations import (
     assert_same,
     differ,

@@ -22,9 +22,9 @@ from fedkge.nodes.accept import Accept
 from fedkge.nodes.base import Node, Setting
 from fedkge.nodes.displaced import Displaced
 from fedkge.nodes.identity import Identity
+from fedkge.nodes.learner import Learner
 from fedkge.nodes.notes import Declined, reading, refusal, version_of
 from fedkge.nodes.protection import rounds_left
-from fedkge.nodes.stack import Learner
 from fedkge.nodes.terms import Terms
 
 

@@ -18,7 +18,8 @@ from fedkge.methods import Member
 from fedkge.methods.ends import Heard
 from fedkge.methods.fkge import FKGE
 from fedkge.models import Tables
-from fedkge.nodes.stack import Identities, Learner, Stack
+from fedkge.nodes.learner import Learner
+from fedkge.nodes.stack import Identities, Stack
 from fedkge.nodes.terms import Terms
 from fedkge.training.confidential import opened
 

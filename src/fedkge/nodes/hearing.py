@@ -15,8 +15,8 @@ from fedkge.nodes.accept import Accept
 from fedkge.nodes.announcing import Announcing
 from fedkge.nodes.base import Setting
 from fedkge.nodes.identity import Identity
+from fedkge.nodes.learner import Learner
 from fedkge.nodes.notes import Declined, Question, Refusal, question, reading
-from fedkge.nodes.stack import Learner
 from fedkge.nodes.terms import Terms
 
 AGAIN = 8  #: times that a round is measured again for a hub that says something else each time

@@ -14,6 +14,7 @@ from fedkge.methods.ends import Keys
 from fedkge.methods.fkge import FKGE
 from fedkge.nodes.base import Setting
 from fedkge.nodes.identity import Identity
+from fedkge.nodes.learner import Learner
 from fedkge.nodes.peer import PeerNode
 from fedkge.nodes.stack import Stack
 from fedkge.nodes.terms import Participation, Terms
@@ -65,4 +66,4 @@ def peer_node(
     own = replace(terms, model=method.own_models.get(name, terms.model), seed=seed)
     stack = Stack(own, {name: member}, {name: identity.ids}, device, captured)
     told = nonce or (lambda talk: f"{keys.own.key(0, 'nonce', name, talk):016x}")
-    return PeerNode(name, own, stack.learner(name), identity, others, keys, told, setting)
+    return PeerNode(name, own, Learner(stack, name), identity, others, keys, told, setting)

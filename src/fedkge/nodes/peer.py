@@ -22,12 +22,12 @@ from fedkge.nodes.backtrack import Backtracking
 from fedkge.nodes.base import Node, Setting
 from fedkge.nodes.chat import Chat
 from fedkge.nodes.identity import Identity
+from fedkge.nodes.learner import Learner
 from fedkge.nodes.ledgers import RESULT
 from fedkge.nodes.notes import Refusal, reading
 from fedkge.nodes.peer_notes import checked_line, checked_parcel, packed, unpacked
 from fedkge.nodes.peer_result import measured, save_outcome
 from fedkge.nodes.peer_spending import PeerSpending
-from fedkge.nodes.stack import Learner
 from fedkge.nodes.store import write_whole
 from fedkge.nodes.terms import Terms
 

@@ -12,8 +12,8 @@ from fedkge.graphs.graph import Split
 from fedkge.models import Tables
 from fedkge.nodes.backtrack import Backtracking
 from fedkge.nodes.identity import Identity
+from fedkge.nodes.learner import SiteMetrics, by_side
 from fedkge.nodes.result import RANKS, packed_ranks, save_tables
-from fedkge.nodes.stack import SiteMetrics, by_side
 from fedkge.nodes.store import write_whole
 
 BEFORE = "before"  #: the tables from before the first conversation, and the folder that they are in

@@ -16,8 +16,8 @@ from fedkge.exports.files import save_embeddings
 from fedkge.graphs.graph import Graph, Ids, Split
 from fedkge.methods import Member
 from fedkge.models import Side, Tables
+from fedkge.nodes.learner import Learner, SiteMetrics, by_side
 from fedkge.nodes.ledgers import RESULT
-from fedkge.nodes.stack import Learner, SiteMetrics, by_side
 from fedkge.nodes.store import write_whole
 
 RANKS = "ranks.safetensors"  #: of a site's test triples

@@ -24,11 +24,11 @@ from fedkge.nodes.accept import Accept
 from fedkge.nodes.base import Setting
 from fedkge.nodes.hearing import Hearing
 from fedkge.nodes.identity import Identity
+from fedkge.nodes.learner import Fitted, Learner
 from fedkge.nodes.ledgers import RESULT
 from fedkge.nodes.notes import Declined, Measured, Question, Refusal, reading
 from fedkge.nodes.protection import check_budget
 from fedkge.nodes.result import Kept
-from fedkge.nodes.stack import Fitted, Learner
 from fedkge.nodes.store import write_whole
 from fedkge.nodes.terms import Terms
 from fedkge.training.stopping import OWN

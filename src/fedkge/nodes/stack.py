@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedkge.evaluation import Known, Ranks, metrics_by_side, rank
+from fedkge.evaluation import Known, Ranks, rank
 from fedkge.exchange.announce import Id
 from fedkge.graphs.graph import Axis, Ids, Split
 from fedkge.methods import Member, Method, Shared, Site
@@ -27,11 +26,6 @@ from fedkge.training.private import PrivateTraining, Protection
 
 CACHE = 8 << 20  #: bytes of entity tables that a CPU trains together
 
-SiteMetrics: TypeAlias = Mapping[str, Mapping[str, Mapping[str, float]]]  #: site -> side -> metric -> value
-Fitted: TypeAlias = dict[str, float]  #: what a site notes of a round's training: loss, triples, seconds
-First: TypeAlias = Mapping[
-    Axis, tuple[Tensor, Tensor]
-]  #: places in a table, and the rows to begin with there
 Identities: TypeAlias = Mapping[Axis, Sequence[Id]]  #: the ids of a member's rows, in the order of its tables
 
 
@@ -84,9 +78,6 @@ class Stack:
         self._stale = False  # the rows that are trained as factors have changed
         self.before: dict[str, Callable[[int], None]] = {}  # member -> what precedes its training of a round
         self.training = self._training()
-
-    def learner(self, name: str) -> Learner:
-        return Learner(self, name)
 
     def _first(self, observed: Tensor, ids: Sequence[Identities]) -> Tables:
         """First rows of everyone's tables, and of their second ones; models may look at the triples."""
@@ -245,65 +236,6 @@ class Stack:
     def load_state(self, name: str, state: Mapping[str, Tensor]) -> None:
         for key, tensor in self.state(name).items():
             tensor.copy_(state[key])
-
-
-class Learner:
-    """What one site trains: its part of a stack, which may be all of it."""
-
-    def __init__(self, stack: Stack, name: str) -> None:
-        self.stack, self.name = stack, name
-        self.site, self.best, self.member = stack.sites[name], stack.bests[name], stack.members[name]
-
-    @property
-    def protection(self) -> Protection | None:
-        return self.stack.protection
-
-    def share(self, rows: Mapping[Axis, Ids]) -> None:
-        self.stack.share(self.name, rows)
-
-    def lay(self, first: First) -> None:
-        """Replace some first rows, now and kept; a second table of the same model begins with the same."""
-        tables = self.site.tables
-        for axis, (at, rows) in first.items():
-            for own in (tables, tables.second):
-                if own is not None and own.model == tables.model:
-                    own.table(axis).index_copy_(0, at.to(tables.device), rows.to(tables.device))
-        self.best.copy_(tables)
-
-    def take(self, tables: Tables) -> None:
-        """Begin with these tables, second ones too, now and kept."""
-        self.site.tables.copy_(tables)
-        self.best.copy_(tables)
-
-    def fit(self, round: int) -> Fitted:
-        """Train alone for a round."""
-        return fitted(self.stack, [self.name], round)[self.name]
-
-    def ranks(self, tables: Tables, split: Split, openly: bool = False) -> dict[str, Ranks]:
-        return self.stack.ranks(self.name, tables, split, openly)
-
-    def measure(self, tables: Tables, split: Split, openly: bool = False) -> SiteMetrics:
-        """By whose triples -> side (head, tail, both) -> metric."""
-        return by_side(self.ranks(tables, split, openly))
-
-    def state(self) -> dict[str, Tensor]:
-        return self.stack.state(self.name)
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        self.stack.load_state(self.name, state)
-
-
-def fitted(stack: Stack, names: Sequence[str], round: int) -> dict[str, Fitted]:
-    """Train some members of a stack; what each notes. Those trained in one go share the seconds equally."""
-    began = time.perf_counter()
-    losses = stack.fit(names, round)
-    each = (time.perf_counter() - began) / len(names)
-    return {n: {"loss": loss, "triples": stack.visits([n]), "seconds": each} for n, loss in losses.items()}
-
-
-def by_side(ranks: Mapping[str, Ranks]) -> SiteMetrics:
-    """Ranks by site, summed up."""
-    return {site: metrics_by_side(found) for site, found in ranks.items()}
 
 
 def stacks(

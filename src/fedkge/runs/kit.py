@@ -21,9 +21,10 @@ from fedkge.nodes.accept import Accept
 from fedkge.nodes.base import Event, Node, Setting
 from fedkge.nodes.hub import HubNode
 from fedkge.nodes.identity import Identity
+from fedkge.nodes.learner import First, Learner
 from fedkge.nodes.protection import check_validation, protection, trained_on
 from fedkge.nodes.site import SiteNode
-from fedkge.nodes.stack import First, Stack
+from fedkge.nodes.stack import Stack
 from fedkge.nodes.store import Store, packed, unpacked, write_whole
 from fedkge.nodes.terms import Terms
 from fedkge.runs.account import person_key
@@ -138,7 +139,7 @@ def _site(
     withheld = {Axis(axis): rows for axis, rows in plain["withheld"].items()}
     own = protection(terms, name, member.graph, home, {name: account}, setting.run)
     stack = Stack(terms, {name: member}, {name: ids}, device, True, own)
-    learner = stack.learner(name)
+    learner = Learner(stack, name)
     first = {
         axis: (tensors[f"first.{axis}.at"], tensors[f"first.{axis}.rows"])
         for axis in Axis

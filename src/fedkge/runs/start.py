@@ -17,7 +17,7 @@ from fedkge.graphs.graph import Axis, Federation, Graph, Ids, Names
 from fedkge.methods import METHODS, Member
 from fedkge.models import MODELS, Model, Tables
 from fedkge.nodes.journal import read_journal
-from fedkge.nodes.stack import First
+from fedkge.nodes.learner import First
 from fedkge.runs.experiment import Experiment
 from fedkge.runs.folder import RunFolder
 

@@ -19,8 +19,8 @@ from fedkge.graphs.overview import overview
 from fedkge.graphs.structure import structure
 from fedkge.methods import METHODS
 from fedkge.models import MODELS
+from fedkge.nodes.learner import SiteMetrics
 from fedkge.nodes.result import read_result
-from fedkge.nodes.stack import SiteMetrics
 from fedkge.plugins import installed
 from fedkge.runs.data import Sources
 from fedkge.runs.experiment import Experiment

@@ -15,10 +15,11 @@ from fedkge.nodes.accept import Accept
 from fedkge.nodes.base import Setting
 from fedkge.nodes.clock import Clock
 from fedkge.nodes.hub import HubNode
+from fedkge.nodes.learner import Fitted, Learner, fitted
 from fedkge.nodes.ledgers import check_begun
 from fedkge.nodes.protection import protection
 from fedkge.nodes.site import SiteNode
-from fedkge.nodes.stack import Fitted, fitted, stacks
+from fedkge.nodes.stack import stacks
 from fedkge.runs.account import accounts_of
 from fedkge.runs.data import Sources
 from fedkge.runs.experiment import Experiment
@@ -75,7 +76,7 @@ class Simulated(Carrier):
             name: SiteNode(
                 name,
                 experiment,
-                stack.learner(name),
+                Learner(stack, name),
                 identities[name],
                 self._setting(run, homes[name]),
                 experiment.accept.get(name, Accept()),
