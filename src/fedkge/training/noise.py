@@ -35,9 +35,14 @@ class NoisySum:
 
         Columns that no step moves get none.
         """
-        backend(self._buffer.device).add_noise_(self._buffer, key, scale)
-        if touched is not None:  # the others have a sum of 0
-            self._buffer.masked_fill_(~touched[:, None], 0.0)
+        kernels = backend(self._buffer.device)
+        if touched is None:
+            kernels.add_noise_(self._buffer, key, scale)
+        else:
+            rows = touched.nonzero()[:, 0]
+            sums = self._buffer[rows]
+            kernels.add_noise_(sums, key, scale)
+            self._buffer[rows] = sums
         if len(self.fixed):
             self._buffer.index_fill_(1, self.fixed, 0)
 
