@@ -54,6 +54,38 @@ def test_the_loss_of_fedkd_is_the_papers() -> None:
     )
 
 
+def kd_of(large: list[float], small: list[float], trainer: Trainer) -> tuple[torch.Tensor, torch.Tensor]:
+    """The loss [1] of a triple whose scores by the two models these are, and the large model's gradient."""
+    row = torch.tensor([[1.0]])
+    entities, second = (torch.tensor([[1.0], *([one] for one in found)]) for found in (large, small))
+    tables = Tables(MODELS["distmult"](dim=1), entities.requires_grad_(), row)
+    tables.second = Tables(MODELS["distmult"](dim=1), second, row)
+    index, zero = torch.arange(1, 1 + len(large))[None], torch.zeros(1, dtype=torch.int64)
+    batch = Batch(Side.TAIL, zero, zero, index, zero, torch.ones(1))
+    losses = FedKD(small=1).objective(trainer, tables, batch, {})
+    losses.sum().backward()
+    assert entities.grad is not None
+    return losses.detach(), entities.grad
+
+
+@pytest.mark.parametrize("own", [0.0, 2.0**-23], ids=["nothing", "less than rounding"])
+def test_models_teach_each_other_nothing_where_no_loss_is_left(own: float) -> None:
+    """The losses of both are what the sum of divergences is divided by; a margin loss is often 0."""
+    trainer = Trainer(loss="margin", ranking_margin=1.0 + own)
+    loss, gradient = kd_of([1.0, 0.0, -3.0], [2.0, -1.0, 0.0], trainer)
+    assert (loss < 1e-7).all()
+    assert (gradient.abs() <= 1).all(), "what the margin loss by itself may have at most"
+    loss, gradient = kd_of([0.5, 0.0, -3.0], [2.0, -1.0, 0.0], trainer)
+    assert (loss > 0.25).all(), "0.5 / 2 and the divergences by it"
+    assert (gradient.abs() > 0.5).any()
+
+
+def test_fedkd_trains_by_a_margin_loss(tmp_path: Path) -> None:
+    run = played(tmp_path, SITES, method={"name": "fedkd"}, trainer={"loss": "margin", "chunk": 16}, rounds=2)
+    for stack in run.stack_of.values():
+        assert all(table.isfinite().all() for _, table in stack.tables.named().values())
+
+
 def test_only_the_small_model_travels_and_both_are_measured(tmp_path: Path) -> None:
     run = federated(tmp_path, SITES, method={"name": "fedkd", "small": 3}, rounds=2)
     before = {n: s.sites[n].tables.entities.clone() for n, s in run.stack_of.items()}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 
+import torch
 from torch import Tensor
 
 from fedkge.errors import ConfigError
@@ -23,7 +25,8 @@ class FedKD(FedEP):
     l and h are softmaxes over the scores of the triple and its negatives. Each model has its own tables,
     including relations. Only the small model's shared rows are sent. The large model is measured; the small
     one is reported as `test_small`. The paper does not say what is differentiated: here the teacher and the
-    denominator are constants.
+    denominator are constants. Where L + H is 0 up to rounding, as a margin loss often is, the two teach each
+    other nothing.
     """
 
     small: int | None = None  #: dimensions of the small model, which is sent; unset: 3/4 of the large one's
@@ -42,7 +45,8 @@ class FedKD(FedEP):
         )
         own = trainer.losses(large) + trainer.losses(small)
         to_large, to_small = distil(large, small)
-        return own + (to_large + to_small) / own.detach()
+        learnt = own.detach() < torch.finfo(own.dtype).eps  # what is divided by 0 moves rows without limit
+        return own + (to_large + to_small) / own.detach().masked_fill(learnt, inf)
 
     def views(self) -> tuple[View, ...]:
         return (View("small", lambda site, answer: site.travelling, second=True),)
