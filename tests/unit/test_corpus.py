@@ -212,6 +212,7 @@ def test_sites_stand_one_after_another() -> None:
         ({"negatives": 1_000_001}, r"^trainer\.negatives: expected at most 1,000,000, got 1,000,001$"),
         ({"chunk": 2**31}, r"^trainer\.chunk: expected at most 2,147,483,647, got 2,147,483,648$"),
         ({"temperature": -0.5}, r"^trainer\.temperature: expected at least 0, got -0\.5$"),
+        ({"temperature": 1e39}, r"^trainer\.temperature: expected at most 1e\+30, got 1e\+39$"),
         ({"temperature": float("nan")}, r"^trainer\.temperature: .*got nan$"),
         ({"ranking_margin": float("nan")}, r"^trainer\.ranking_margin: .*got nan$"),
         ({"lr": 0}, r"^trainer\.lr: expected a number above 0, got 0\.0$"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import exp, log
 from pathlib import Path
 from typing import Any
@@ -425,8 +426,18 @@ def test_bad_messages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [{"mu": -1.0}, {"temperature": 0.0}, {"mu": float("nan")}, {"wait": -1}, {"share": "relations"}]
+    "bad",
+    [
+        {"mu": -1.0},
+        {"mu": float("nan")},
+        {"temperature": 0.0},
+        {"temperature": 1e-45},
+        {"temperature": 1.5e39},
+        {"wait": -1},
+        {"share": "relations"},
+    ],
 )
 def test_bad_options(bad: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=f"{next(iter(bad))}: expected .* got {next(iter(bad.values()))}"):
+    ((name, value),) = bad.items()
+    with pytest.raises(ConfigError, match=f"{name}: expected .* got {re.escape(str(value))}"):
         FedLU(**bad)

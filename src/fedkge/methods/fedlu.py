@@ -20,6 +20,7 @@ from fedkge.models import Model, Tables
 from fedkge.training import Batch, Trainer
 from fedkge.training.interference import still
 
+LIMIT = 1e30  #: temperature, and one over it: scores divided by it are still numbers
 LEAST = 1e-3  #: a gain of the validation MRR that counts late in a run
 
 
@@ -60,8 +61,8 @@ class FedLU(FedEP):
             raise ConfigError("share: expected entities or both for fedlu, got relations")
         if not 0 <= self.mu < inf:
             raise ConfigError(f"mu: expected at least 0, got {self.mu}")
-        if not 0 < self.temperature < inf:
-            raise ConfigError(f"temperature: expected above 0, got {self.temperature}")
+        if not 1 / LIMIT <= self.temperature <= LIMIT:
+            raise ConfigError(f"temperature: expected {1 / LIMIT:g} to {LIMIT:g}, got {self.temperature}")
         if self.wait < 0:
             raise ConfigError(f"wait: expected at least 0, got {self.wait}")
 
