@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import hypot
+
 import pytest
 import torch
 from torch import Tensor
@@ -22,6 +24,24 @@ def grouped(b: int, units: int, random: torch.Generator) -> tuple[Tensor, Tensor
     owner = torch.randint(units, (b,), generator=random)
     sizes = torch.bincount(owner, minlength=units)
     return torch.argsort(owner, stable=True), torch.cat((sizes.new_zeros(1), sizes.cumsum(0)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(0, 5), (1, 1), (7, 33), (300, 100), (2, 1030)])
+def test_lengths_of_rows(
+    kernels: Backend, device: torch.device, shape: tuple[int, int], dtype: torch.dtype
+) -> None:
+    """Also of rows whose squares are no numbers of float32."""
+    rows = torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    rows *= torch.tensor([1e-40, 1e-30, 1.0, 1e30], dtype=dtype).repeat(len(rows))[: len(rows), None]
+    rows[::5] = 0
+    found = kernels.lengths(rows.to(device)).cpu()
+    assert found.dtype == dtype
+    assert torch.allclose(found, reference.lengths(rows), rtol=4 * torch.finfo(dtype).eps, atol=0)
+    for own, length in zip(rows.tolist(), found.tolist(), strict=True):  # once more, slowly
+        assert length == pytest.approx(hypot(*own), rel=4 * torch.finfo(dtype).eps, abs=1e-44)
+    strange = rows.new_tensor([[1.0, torch.nan], [torch.inf, 0.0]]).to(device)
+    assert kernels.lengths(strange).cpu().isfinite().tolist() == [False, False]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -71,6 +71,7 @@ def others() -> Iterator[tuple[str, list[Tensor]]]:
     scores = torch.randn(2, B, N, generator=random)
     yield "contrast", list(kernels.contrast(scores[0], 1.0))
     yield "distil", list(kernels.distil(scores[0], scores[1], 0.7))
+    yield "lengths", [kernels.lengths(scores[0])]
     keys, site, local = torch.tensor([5, -6]), torch.arange(500) % 2, torch.arange(500) // 2
     yield "uniform", [kernels.uniform(7, local - 100, 50, torch.float32)]
     yield "order_keys", [kernels.order_keys(keys, site, local, 2, torch.tensor(3))]

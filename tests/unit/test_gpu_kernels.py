@@ -500,7 +500,7 @@ def test_vectors_of_a_unit_that_meet(width: int) -> None:
     found = norms.merged(ids, vectors, *units, 1e-3)
     expected = clipping._merged(ids.cpu(), vectors.cpu(), clipping.Grouping(*(x.cpu() for x in units), 4), 4)
     error = 1e-3 - 2 * rounding.relative(vectors[0], b * m)
-    expected = expected + error * rounding.length(vectors.cpu())
+    expected = expected + error * reference.lengths(vectors.cpu())
     there = unit.cpu() != 3
     close(found.cpu()[there], expected[there])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -422,6 +423,19 @@ def test_schedule_keeps_the_ratio_and_ends_with_all(pair: tuple[int, int], coin:
 
 
 # The paper's rules
+
+
+@pytest.mark.parametrize("chunk", [1, 4])
+@pytest.mark.parametrize("privacy", [STRICT, PAPER], ids=lambda privacy: privacy.mode)
+def test_a_step_keeps_nothing_of_the_steps_before(privacy: Privacy, chunk: int) -> None:
+    """Scores that know who made them, and who is to get their gradients, kept whole batches alive."""
+    trainer = Trainer(batch_size=8, negatives=2, loss="margin", sides="tail", chunk=chunk)
+    training, alive = private(trainer, GRAPH, MARKS, privacy), []
+    for number in range(6):
+        take(training, number, of(0, 1, 2, 3))
+        gc.collect()
+        alive.append(sum(issubclass(type(one), torch.Tensor) for one in gc.get_objects()))
+    assert alive[2:] == alive[2:3] * 4
 
 
 def test_by_the_papers_rules_untouched_rows_stay() -> None:

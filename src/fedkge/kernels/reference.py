@@ -71,6 +71,11 @@ def accumulate_(gradient: Tensor, table: Tensor, part: Contribution) -> None:
     gradient.index_add_(0, rows, values)
 
 
+def lengths(rows: Tensor) -> Tensor:
+    """The norms [n] of rows [n, w]; squares of float32 neither overflow nor underflow."""
+    return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64).to(rows.dtype)
+
+
 def squares(rows: Tensor, lengths: Tensor, order: Tensor, starts: Tensor) -> Tensor:
     """An upper bound of the squared norm [units] of what each unit of a batch adds to one table.
 

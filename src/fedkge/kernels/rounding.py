@@ -10,20 +10,12 @@ import torch
 from torch import Tensor
 
 from fedkge.kernels.base import Contribution, Similarity
+from fedkge.kernels.dispatch import backend
 
 
 def relative(table: Tensor, terms: int) -> float:
     """Half an epsilon for each addition, for each within a distance that a term is divided by, and 8 more."""
     return (terms + table.shape[1] + 8) * torch.finfo(table.dtype).eps / 2
-
-
-def length(rows: Tensor) -> Tensor:
-    """The norms [n] of rows [n, w]; squares of float32 neither overflow nor underflow."""
-    if rows.is_cuda:
-        from fedkge.kernels.gpu import norms
-
-        return norms.lengths(rows)
-    return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64).to(rows.dtype)
 
 
 def scaled(rows: Tensor, factors: Tensor, times: bool = True) -> Tensor:
@@ -44,7 +36,7 @@ def scaled(rows: Tensor, factors: Tensor, times: bool = True) -> Tensor:
 def reach(part: Contribution) -> Tensor | float:
     """The length of d similarity / d candidate: of each query [b, 1], or of all."""
     if part.kind is Similarity.DOT:
-        return length(part.query)[:, None]
+        return backend(part.query.device).lengths(part.query.detach())[:, None]
     width = part.query.shape[1]
     square = {Similarity.L1: width, Similarity.L2: 1, Similarity.MODULUS: width / 2}[part.kind]
     return float(square**0.5)

@@ -179,7 +179,8 @@ class Compare(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_scores: Tensor) -> tuple[Tensor | None, ...]:
         query, index, scores = ctx.saved_tensors
-        part = pairs(ctx.kind, query.detach(), index, scores, d_scores.contiguous())
+        # Detached: `scores` refers to this node, the node to the gradient, and that may keep the part.
+        part = pairs(ctx.kind, query.detach(), index, scores.detach(), d_scores.contiguous())
         return ctx.gradient.add_pairs(part), None, None, None, None
 
 
@@ -227,7 +228,7 @@ class CompareShared(torch.autograd.Function):
         query, scores = ctx.saved_tensors
         one = scores.new_ones(len(scores))
         rows = (query.detach(), ctx.shared, ctx.laid)
-        d_query = ctx.gradient.add_shared(ctx.kind, *rows, scores, d_scores, one)
+        d_query = ctx.gradient.add_shared(ctx.kind, *rows, scores.detach(), d_scores, one)
         return d_query, None, None, None, None
 
 

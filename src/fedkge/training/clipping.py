@@ -73,6 +73,10 @@ class Caught(Gradient):
         """As `Gradient`, but triple by triple: a row's gradient would add up what its chunk gives it."""
         return self.add_pairs(pairs(kind, query, shared.index(), scores, d_scores * each[:, None]))
 
+    def rows(self) -> list[Tensor]:
+        """The rows that triples add to."""
+        return [part.index if self._compared(part) else part.ids for part in self._parts]
+
     def terms(self, meeting: bool) -> tuple[Tensor, ...]:
         """The rows [b, k] that each triple adds to, and the lengths [b, k] of what it adds, from above.
 
@@ -93,7 +97,7 @@ class Caught(Gradient):
                 vectors.append(part.values)
             else:
                 rows.append(part.ids.view(self.size, k))
-                lengths.append(rounding.length(part.values).view(self.size, k))
+                lengths.append(backend(self.table.device).lengths(part.values).view(self.size, k))
         some = (torch.stack(ids, 1), torch.stack(vectors, 1)) if ids else ()
         if not rows:
             return self._parts[0].ids.new_empty(self.size, 0), self.table.new_empty(self.size, 0), *some
@@ -181,9 +185,9 @@ class PerTriple:
     def touched(self, gradient: Gradient) -> Tensor:
         """Which rows of one table the batch moves, bool [rows]."""
         found = torch.zeros(len(gradient.table), dtype=torch.bool, device=gradient.table.device)
-        terms = self._terms()
-        if id(gradient) in terms:
-            found[terms[id(gradient)][0].flatten()] = True
+        for piece in self.pieces:
+            for ids in piece[id(gradient)].rows() if id(gradient) in piece else ():
+                found[ids] = True
         return found
 
     def release_(self, factors: Tensor) -> None:
@@ -209,8 +213,9 @@ def _merged(ids: Tensor, vectors: Tensor, units: Grouping, height: int) -> Tenso
     key, order = (unit * height + ids.flatten()).sort(stable=True)
     first = torch.cat((torch.ones_like(key[:1], dtype=torch.bool), key[1:] != key[:-1]))
     group = first.cumsum(0) - 1
-    sums = rounding.length(torch.zeros_like(values).index_add_(0, group, values[order]))
-    rest = error * rounding.length(values)
+    lengths = backend(values.device).lengths
+    sums = lengths(torch.zeros_like(values).index_add_(0, group, values[order]))
+    rest = error * lengths(values)
     return rest.index_add(0, order, torch.where(first, sums[group], 0.0)).view_as(ids)
 
 

@@ -79,6 +79,12 @@ def accumulate_(gradient: Tensor, table: Tensor, part: Contribution) -> None:
     similarity.backward_table(*factors_of(table, part), *groups, gradient.numpy(), True)
 
 
+def lengths(rows: Tensor) -> Tensor:
+    out = rows.new_empty(len(rows))
+    norms.lengths(matrix(rows), out.numpy())
+    return out
+
+
 def squares(rows: Tensor, lengths: Tensor, order: Tensor, starts: Tensor) -> Tensor:
     out = lengths.new_empty(len(starts) - 1)
     norms.squares(matrix(rows), matrix(lengths), order.numpy(), starts.numpy(), out.numpy())

@@ -1,6 +1,6 @@
-"""Bounds of the norms of what units add to a table, on the CPU, without forming a gradient.
+"""Norms of rows, and bounds of the norms of what units add to a table, on the CPU.
 
-A small hash table per unit merges terms that meet in a row.
+No gradient is formed: a small hash table per unit merges terms that meet in a row.
 """
 
 from __future__ import annotations
@@ -12,6 +12,20 @@ from fedkge.kernels.cpu.compile import parallel
 
 EMPTY = -1
 MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@parallel()
+def lengths(rows, out):
+    """`kernels.reference.lengths`: [n, w], [n]."""
+    n, width = rows.shape
+    chunks = min(n, 64)
+    for chunk in numba.prange(chunks):
+        for i in range(chunk * n // chunks, (chunk + 1) * n // chunks):
+            total = 0.0
+            for d in range(width):
+                x = np.float64(rows[i, d])
+                total += x * x
+            out[i] = np.sqrt(total)
 
 
 @parallel()

@@ -40,7 +40,8 @@ from fedkge.kernels.gpu.grouping import Groups
 
 quantise, restored = reference.quantise, reference.restored
 uniform = sampling.uniform
-squares, clip_factors, keystream = norms.squares, norms.clip_factors, cipher.keystream
+lengths, squares, clip_factors = norms.lengths, norms.squares, norms.clip_factors
+keystream = cipher.keystream
 order_keys = sampling.order_keys
 negatives_ = sampling.negatives_
 left_out, deal = filtering.left_out, dealing.deal
