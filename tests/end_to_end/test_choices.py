@@ -123,7 +123,7 @@ def test_choices_are_the_presets_but_for_what_is_said(choices: Any) -> None:
             for part in ("model", "data", "evaluate", "codec", "select", "aggregate"):
                 assert getattr(own, part) == getattr(plain, part), part
             usual = {field.name: field.default for field in fields(own.method)}
-            assert own.method.restart == usual["restart"]
+            assert own.method.restart == (plain.method.restart if choice.own_restart else usual["restart"])
             assert own.method.mu == value
             assert type(own.method) is type(plain.method)
         assert plain.method.mu in choice.values[1:-1], "an end of a grid says nothing of what is beyond"
