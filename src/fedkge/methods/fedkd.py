@@ -45,7 +45,7 @@ class FedKD(FedEP):
         )
         own = trainer.losses(large) + trainer.losses(small)
         to_large, to_small = distil(large, small)
-        learnt = own.detach() < torch.finfo(own.dtype).eps  # what is divided by 0 moves rows without limit
+        learnt = own.detach() < torch.finfo(own.dtype).eps  # a quotient by 0 would move rows without limit
         return own + (to_large + to_small) / own.detach().masked_fill(learnt, inf)
 
     def views(self) -> tuple[View, ...]:

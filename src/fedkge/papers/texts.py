@@ -21,7 +21,7 @@ TOOK = """\
   validation. Both might do better with more rounds.
 - Steps: gradient steps of all sites together, in thousands: triples visited (once per side and epoch) by
   batch size. Methods with the same budget differ in steps, since each ends at its own round.
-- Seconds: wall-clock time. Most runs shared their device with others, so that it is no measure of speed.
+- Seconds: wall-clock time. Runs may have shared their device with others, so that it is no measure of speed.
 - A dash under seconds and MB: the run was made before these were recorded.
 """
 SHARED = """\

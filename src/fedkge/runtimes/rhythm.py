@@ -10,7 +10,7 @@ QUICK = 1.5  #: seconds; after a save that takes longer, the next one waits long
 
 
 class Rhythm:
-    """Says when a save is due. With one every 30 seconds, saving takes at most a twentieth of a run."""
+    """Says when a save is due. With one every 30 seconds, a long run spends at most a twentieth on them."""
 
     def __init__(self, every: float) -> None:
         self.every = every

@@ -29,7 +29,7 @@ from fedkge.runtimes.loop import Carrier, Loop, Tap
 from fedkge.runtimes.progress import Watch, ignored
 from fedkge.runtimes.record import Record
 
-SAVE_EVERY = 30.0  #: seconds of work that a killed run loses at most, and the rest of the round
+SAVE_EVERY = 30.0  #: seconds between two saves; more where they take long (`Rhythm`)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ MOST = {
     "batch_size": 2**31 - 1,
     "negatives": 1_000_000,
     "chunk": 2**31 - 1,
-}  #: the largest counts; a batch and a chunk end with the site's triples anyway
-HOTTEST = 1e30  #: temperature: products with scores are still numbers; far below, only the largest counts
+    "temperature": 1e30,  # scores times more would be infinite
+}  #: the largest values; a batch and a chunk end with the site's triples anyway
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,6 @@ class Trainer:
         for name, high in MOST.items():
             if getattr(self, name) > high:
                 raise ConfigError(f"{name}: expected at most {high:,}, got {getattr(self, name):,}")
-        if self.temperature > HOTTEST:
-            raise ConfigError(f"temperature: expected at most {HOTTEST:g}, got {self.temperature:g}")
         if not 0 < self.lr < inf:
             raise ConfigError(f"lr: expected a number above 0, got {self.lr}")
         for name, known in (("loss", LOSSES), ("optimizer", OPTIMIZERS), ("sides", SIDES)):

@@ -8,15 +8,15 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from fedkge.kernels.cpu.compile import parallel
+from fedkge.kernels.cpu.compile import elementwise, parallel
 
 EMPTY = -1
 MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-@parallel()
+@elementwise()
 def lengths(rows, out):
-    """`kernels.reference.lengths`: [n, w], [n]."""
+    """`kernels.reference.lengths`: [n, w], [n]. Clipping goes by these: sums are added as written."""
     n, width = rows.shape
     chunks = min(n, 64)
     for chunk in numba.prange(chunks):
