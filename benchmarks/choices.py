@@ -88,7 +88,7 @@ CHOICES = (
     Choice(f"{C3}-complex", "fedprox", "mu", (0.001, 0.0001, 0.00001), 60),
     Choice(f"{C3}-complex", "fedec", "mu", (0.3, 0.1, 0.03, 0.01), 60),
     Choice(f"{R10}-rotate", "fedlu", "mu", (2.0, 4.0, 8.0), 40),
-    Choice(f"{C3_L3}-complex", "fedprox", "mu", (0.01, 0.001, 0.0001, 0.00001, 0.000001), 20, True),
+    Choice(f"{C3_L3}-complex", "fedprox", "mu", (1e-2, 1e-3, 1e-4, 1e-5, 1e-6), 20, own_restart=True),
 )
 
 
