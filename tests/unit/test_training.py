@@ -412,6 +412,7 @@ def test_rows_that_wait_end_as_if_they_had_not(
         ("transe", {"norm": 2}, {"sides": "alternate", "subsampling": True}),
         ("distmult", {}, {"loss": "logistic", "filtered": False}),
         ("complex", {}, {"sides": "tail", "temperature": 0.5}),
+        ("complex", {}, {"l3": 0.1, "subsampling": True}),
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["single", "double"])
@@ -445,7 +446,6 @@ def test_steps_in_one_call_have_the_bits_of_single_ones(
     [
         ("transe", {"chunk": 1}),
         ("transe", {"loss": "margin"}),
-        ("transe", {"l3": 0.1}),
         ("transe", {"optimizer": "row-adam"}),
         ("transe", {"optimizer": "adagrad"}),
         ("rotate", {}),

@@ -67,7 +67,8 @@ class Contribution:
     """What one backward pass adds to a table's gradient, as factors: nothing of size [b, n, width].
 
     The gradient of row x is the sum of d similarity(query[i], x) * d_scores[i, j] over all (i, j) with
-    index[i, j] = x, plus the sum of values[k] over all k with ids[k] = x, plus what ties it.
+    index[i, j] = x, plus the sum of values[k] over all k with ids[k] = x, plus what ties it. The
+    last ids have no values but `cubed`: row x gets the gradient of its cubes, times the sum of these numbers.
     """
 
     kind: Similarity
@@ -82,10 +83,15 @@ class Contribution:
         None  #: [k, w] values of the first k ids, which `values` then lacks: no copy is made
     )
     room: Room | None = None  #: of the table's size
+    cubed: Tensor | None = None  #: [k], of the last k ids: where rows are cubed, one number is all they need
 
     def reaching(self, ids: Sequence[Tensor]) -> Contribution:
         """The same with a gradient of 0 for further rows, so that these are touched too."""
-        joined, more = self.joined(), torch.cat(list(ids))
+        more = torch.cat(list(ids))
+        if self.cubed is not None:
+            cubed = torch.cat((self.cubed, self.cubed.new_zeros(len(more))))
+            return replace(self, ids=torch.cat((self.ids, more)), cubed=cubed)
+        joined = self.joined()
         nothing = joined.values.new_zeros(len(more), joined.values.shape[1])
         return replace(joined, ids=torch.cat((joined.ids, more)), values=torch.cat((joined.values, nothing)))
 

@@ -62,13 +62,30 @@ def touched(table: Tensor, part: Contribution) -> tuple[Tensor, Tensor]:
         places = where[: part.index.numel()].view_as(part.index)
         scores = forward(part.kind, part.query.detach(), leaf, places)
         (gradient,) = torch.autograd.grad(scores, leaf, part.d_scores)
-    return rows, gradient.index_add(0, where[part.index.numel() :], part.values)
+    where = where[part.index.numel() :]
+    gradient = gradient.index_add(0, where[: len(part.values)], part.values)
+    if part.cubed is not None:
+        slopes = part.cubed.new_zeros(len(rows)).index_add(0, where[len(part.values) :], part.cubed)
+        gradient = gradient + cube_gradients(table, rows, slopes)
+    return rows, gradient
 
 
 def accumulate_(gradient: Tensor, table: Tensor, part: Contribution) -> None:
     """Add `part` to a dense gradient."""
     rows, values = touched(table, part)
     gradient.index_add_(0, rows, values)
+
+
+def cubes(table: Tensor, ids: Tensor) -> Tensor:
+    """|x|^3 summed over the numbers of rows [b]: what L3 keeps small."""
+    rows = table[ids]
+    return (rows.abs() * rows * rows).sum(-1)
+
+
+def cube_gradients(table: Tensor, ids: Tensor, slopes: Tensor) -> Tensor:
+    """The gradients [b, w] of `cubes`, times slopes [b]."""
+    rows = table[ids]
+    return (3 * slopes)[:, None] * rows.abs() * rows
 
 
 def lengths(rows: Tensor) -> Tensor:
@@ -232,7 +249,7 @@ def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace:
     """
     until = pace.until
     more = pace.promised if until is None else (until.ids,)
-    part = part.joined() if more is None else part.reaching(more)
+    part = (part if more is None else part.reaching(more)).joined()
     rows, gradient = touched(table, part)
     site = torch.searchsorted(pace.ends, rows, right=True)
     for s in pace.active.nonzero()[:, 0].tolist():

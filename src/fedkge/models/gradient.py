@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -59,6 +60,18 @@ class Gradient:
     def add_rows(self, ids: Tensor, values: Tensor) -> None:
         self.add(self._rows(ids, values))
 
+    def add_cubes(self, ids: Tensor, slopes: Tensor) -> None:
+        """Add the gradients of `kernels.reference.cubes`, times slopes [b]."""
+        if self.keeps_cubes:
+            self.add(replace(self._rows(ids, self.table[:0]), cubed=slopes))
+        else:
+            self.add_rows(ids, backend(self.table.device).cube_gradients(self.table, ids, slopes))
+
+    @property
+    def keeps_cubes(self) -> bool:
+        """Whether rows are cubed when they are stepped, so that nothing of their width is written before."""
+        return self.dense is None and not self.table.is_cuda
+
     def _rows(self, ids: Tensor, values: Tensor) -> Contribution:
         """What rows add, and no pairs."""
         return Contribution(Similarity.DOT, *self._no_pairs, ids, values)
@@ -88,7 +101,9 @@ class Gradient:
         if self._heaped and first.index.numel():
             raise ValueError("some rows are added up already: scores of own candidates came too late")
         tie, self._tie, self._heaped = self._tie, None, False
-        rows = [part for part in parts if len(part.ids)] or parts[:1]
+        cubed = [part for part in parts if part.cubed is not None]
+        parts = [part for part in parts if part.cubed is None] + cubed  # those have the last ids
+        rows = [part for part in parts if len(part.values)] or parts[:1]
         ahead = rows.pop(0).values if len(rows) > 1 else None
         found = Contribution(
             kind=first.kind,
@@ -96,6 +111,7 @@ class Gradient:
             values=_cat([part.values for part in rows]),
             tie=tie,
             ahead=ahead,
+            cubed=_cat([part.cubed for part in cubed if part.cubed is not None]) if cubed else None,
             room=None if first.index.numel() else self._zeros(),
             **joined,
         )
@@ -134,6 +150,20 @@ class Take(torch.autograd.Function):
     def backward(ctx: Any, d_rows: Tensor) -> tuple[None, ...]:
         (ids,) = ctx.saved_tensors
         ctx.gradient.add_rows(ids.flatten(), d_rows.reshape(-1, d_rows.shape[-1]))
+        return None, None, None, None
+
+
+class Cubes(torch.autograd.Function):
+    """`kernels.reference.cubes`; going back, hand the rows' gradients to a `Gradient`."""
+
+    @staticmethod
+    def forward(ctx: Any, trigger: Tensor, table: Tensor, ids: Tensor, gradient: Gradient) -> Tensor:
+        ctx.ids, ctx.gradient = ids, gradient
+        return backend(table.device).cubes(table, ids)
+
+    @staticmethod
+    def backward(ctx: Any, slopes: Tensor) -> tuple[None, ...]:
+        ctx.gradient.add_cubes(ctx.ids, slopes.contiguous())
         return None, None, None, None
 
 

@@ -31,6 +31,7 @@ from fedkge.models.gradient import (
     ContrastComposed,
     ContrastRows,
     ContrastShared,
+    Cubes,
     Gradient,
     Take,
 )
@@ -120,6 +121,15 @@ class Tables:
             trigger = torch.empty(0, requires_grad=True)
             return cast(Tensor, Take.apply(trigger, self.table(axis), ids, self.gradients[axis]))  # type: ignore[no-untyped-call]
         return self.table(axis)[ids]
+
+    def cubes(self, axis: Axis, ids: Tensor) -> Tensor:
+        """|x|^3 summed over the numbers of each row [b] that are trained, differentiable as `rows` are."""
+        rows_are_trained = self.model.untrained.isdisjoint(self.model.blocks[axis])
+        if rows_are_trained and axis in self.gradients and torch.is_grad_enabled():
+            trigger = torch.empty(0, requires_grad=True)
+            return cast(Tensor, Cubes.apply(trigger, self.table(axis), ids, self.gradients[axis]))  # type: ignore[no-untyped-call]
+        rows = self.model.trained(self.rows(axis, ids), axis)
+        return (rows.abs() * rows * rows).sum(-1)
 
     def scores(self, anchor: Tensor, relation: Tensor, index: Candidates, side: Side) -> Tensor:
         """Scores `[b, n]` of the candidates for `side`, given the other end and the relation.

@@ -50,6 +50,10 @@ class Caught(Gradient):
         self.real, self.size, self.candidates = real, *shape
 
     @property
+    def keeps_cubes(self) -> bool:
+        return False  # a triple's part is cut by its length
+
+    @property
     def empty(self) -> bool:
         return not self._parts
 

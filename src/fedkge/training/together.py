@@ -25,7 +25,7 @@ MADE = (Composition.TRANSLATE, Composition.SCALE, Composition.MULTIPLY)  #: of r
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Takes steps of a `Training`: contrast with shared negatives, Adam over both tables, nothing besides."""
+    """Takes steps of a `Training`: contrast with shared negatives, L3, Adam over both tables, no more."""
 
     training: Training
     call: Any  #: the kernels' `steps_together`
@@ -41,7 +41,7 @@ class Together:
             and training.rows_wait
             and trainer.chunk > 1
             and trainer.loss in CONTRASTS
-            and not trainer.l3
+            and not (trainer.l3 and tables.model.untrained)
             and not training.penalties
             and stepper.plain
             and tables.second is None
@@ -80,7 +80,7 @@ class Together:
         weights = deck.share[:0] if training.weights is None else training.weights
         temperature = trainer.temperature if trainer.loss == "self-adversarial" else 0.0
         kind = training.tables.entities.numpy().dtype
-        options = np.array((model.offset, temperature), kind)
+        options = np.array((model.offset, temperature, trainer.l3), kind)
         by_axis = {axis: stepper.every[""].by_axis[axis] for axis in Axis}
         tables = [
             tuple(_array(one) for one in (own.table, own.state["m"], own.state["v"]))

@@ -168,10 +168,5 @@ class Trainer:
 
 def _cubes(tables: Tables, batch: Batch) -> Tensor:
     """[b]: of the rows of each triple, the numbers that are trained, cubed and summed."""
-    anchor, true = (tables.rows(Axis.ENTITY, ids) for ids in (batch.anchor, batch.true))
-    relation = tables.model.trained(tables.rows(Axis.RELATION, batch.relation), Axis.RELATION)
-    return _cube(anchor) + _cube(relation) + _cube(true)
-
-
-def _cube(rows: Tensor) -> Tensor:
-    return (rows.abs() * rows * rows).sum(-1)
+    ends = (tables.cubes(Axis.ENTITY, ids) for ids in (batch.anchor, batch.true))
+    return sum(ends, tables.cubes(Axis.RELATION, batch.relation))

@@ -44,6 +44,11 @@ def grouped(table: Tensor, part: Contribution) -> tuple[NDArray[np.int64], ...]:
     return groups
 
 
+def slopes_of(part: Contribution) -> NDArray[np.float32]:
+    """What the last ids are cubed with; none where rows are not cubed."""
+    return matrix(part.scores.new_empty(0) if part.cubed is None else part.cubed)
+
+
 def factors_of(table: Tensor, part: Contribution) -> tuple[object, ...]:
     ahead = part.values[:0] if part.ahead is None else part.ahead
     arrays = map(matrix, (part.scores, part.d_scores, ahead, part.values))

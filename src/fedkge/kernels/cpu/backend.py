@@ -43,6 +43,7 @@ adagrad_, sgd_ = updating.adagrad_, updating.sgd_
 adam_rates, all_rates, moments = updating.adam_rates, updating.all_rates, updating.moments
 foresee, catch_up_ = updating.foresee, updating.catch_up_
 clip_factors, turn = reference.clip_factors, reference.turn
+cube_gradients = reference.cube_gradients
 
 
 def forward(kind: Similarity, query: Tensor, table: Tensor, index: Tensor) -> Tensor:
@@ -77,6 +78,12 @@ def touched(table: Tensor, part: Contribution) -> tuple[Tensor, Tensor]:
 def accumulate_(gradient: Tensor, table: Tensor, part: Contribution) -> None:
     groups = grouped(table, part)
     similarity.backward_table(*factors_of(table, part), *groups, gradient.numpy(), True)
+
+
+def cubes(table: Tensor, ids: Tensor) -> Tensor:
+    out = table.new_empty(len(ids))
+    norms.cubes(matrix(table), matrix(ids), out.numpy())
+    return out
 
 
 def lengths(rows: Tensor) -> Tensor:

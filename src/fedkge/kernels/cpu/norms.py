@@ -1,4 +1,4 @@
-"""Norms of rows, and bounds of the norms of what units add to a table, on the CPU.
+"""Norms and cubes of rows, and bounds of the norms of what units add to a table, on the CPU.
 
 No gradient is formed: a small hash table per unit merges terms that meet in a row.
 """
@@ -9,6 +9,8 @@ import numba
 import numpy as np
 
 from fedkge.kernels.cpu.compile import elementwise, parallel
+from fedkge.kernels.cpu.losses import LANES, added
+from fedkge.kernels.cpu.prefetch import AHEAD, ask
 
 EMPTY = -1
 MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -26,6 +28,21 @@ def lengths(rows, out):
                 x = np.float64(rows[i, d])
                 total += x * x
             out[i] = np.sqrt(total)
+
+
+@elementwise()
+def cubes(table, ids, out):
+    """`kernels.reference.cubes`: [e, w], [b], [b]."""
+    n = ids.shape[0]
+    chunks = min(n, 64)
+    for chunk in numba.prange(chunks):
+        terms, sums = np.empty(table.shape[1], table.dtype), np.empty(LANES, table.dtype)
+        for i in range(chunk * n // chunks, (chunk + 1) * n // chunks):
+            ask(table, ids[min(i + AHEAD, n - 1)])
+            row = table[ids[i]]
+            for d in range(row.shape[0]):
+                terms[d] = abs(row[d]) * row[d] * row[d]
+            out[i] = added(terms, sums)
 
 
 @parallel()

@@ -74,15 +74,26 @@ def sgd(table, gradient, pieces, rate):
 
 
 @inline()
-def _gradient(kind, query, row, n, scores, d_scores, ahead, values, starts, order, k, g, four, out):
+def _gradient(kind, query, row, n, scores, d_scores, ahead, values, cubed, starts, order, k, g, four, out):
     """`out` = the gradient of the k-th touched row."""
     positions = order[starts[k] : starts[k + 1]]
+    first, slope = query.shape[0] * n + ahead.shape[0] + values.shape[0], row.dtype.type(0)
+    if cubed.shape[0]:
+        added = np.searchsorted(positions, first)
+        for position in positions[added:]:
+            slope += cubed[position - first]
+        positions = positions[:added]
     if query.shape[0] * n:
         row_gradient(kind, query, row, n, scores, d_scores, ahead, values, positions, g, four, out)
     else:
         for position in order[starts[k + 1] : starts[min(k + 2, starts.shape[0] - 1)]]:
-            ask_row(ahead, values, position)  # of the next touched row
+            if position < first:
+                ask_row(ahead, values, position)  # of the next touched row
         row_sum(ahead, values, positions, out)
+    if cubed.shape[0]:
+        slope *= type(slope)(3)
+        for d in range(out.shape[0]):
+            out[d] += slope * abs(row[d]) * row[d]
 
 
 @elementwise()
@@ -95,6 +106,7 @@ def adam_touched(
     d_scores,
     ahead,
     values,
+    cubed,
     rows,
     starts,
     order,
@@ -131,7 +143,21 @@ def adam_touched(
             ask(m, soon)
             ask(v, soon)
             _gradient(
-                kind, query, table[i], n, scores, d_scores, ahead, values, starts, order, k, g, four, gradient
+                kind,
+                query,
+                table[i],
+                n,
+                scores,
+                d_scores,
+                ahead,
+                values,
+                cubed,
+                starts,
+                order,
+                k,
+                g,
+                four,
+                gradient,
             )
             more = until[i] - steps[s] if ids.shape[0] > 0 else 0
             adam_row(table[i], m[i], v[i], gradient, numbers, rates, steps[s], more, room)
@@ -219,6 +245,7 @@ def adam_whole(
     d_scores,
     ahead,
     values,
+    cubed,
     rows,
     starts,
     order,
@@ -252,6 +279,7 @@ def adam_whole(
                     d_scores,
                     ahead,
                     values,
+                    cubed,
                     starts,
                     order,
                     k,

@@ -9,9 +9,8 @@ import numba
 import numpy as np
 
 from fedkge.kernels.cpu.compile import elementwise, inline, unfused, written
-from fedkge.kernels.cpu.exponential import decay
 from fedkge.kernels.cpu.laying import address
-from fedkge.kernels.cpu.losses import log1p
+from fedkge.kernels.cpu.losses import LANES, across, contrast_left
 from fedkge.kernels.cpu.prefetch import ask
 from fedkge.kernels.cpu.similarity import DOT, L1, L2, MODULUS
 from fedkge.kernels.cpu.tiles import (
@@ -26,7 +25,6 @@ from fedkge.kernels.cpu.vectors import BYTES
 
 BLOCK = 32  #: queries that a thread scores at a time
 CLOSE = 16384  #: bytes of negatives that stay in the first cache while a block's queries pass by
-LANES = 16  #: sums that a true candidate's coordinates are added up in
 
 
 @inline()
@@ -75,7 +73,7 @@ def _true(kind, q, e, sums):
         _add(L2, q, e, whole, sums)
     for d in range(whole, span):
         sums[d - whole] += _term(kind, q, e, d)
-    total = _across(sums)
+    total = across(sums)
     return total if kind == DOT else (-np.sqrt(total) if kind == L2 else -total)
 
 
@@ -84,29 +82,6 @@ def _add(kind, q, e, whole, sums):
     for start in range(0, whole, LANES):
         for lane in range(LANES):
             sums[lane] += _term(kind, q, e, start + lane)
-
-
-@inline()
-def _across(sums):
-    total = sums[0]
-    for lane in range(1, LANES):
-        total += sums[lane]
-    return total
-
-
-@written()
-def _total(values, sums):
-    """The sum of some values, in as many sums [LANES] at once, as `_true` adds."""
-    n = values.shape[0]
-    whole = n // LANES * LANES
-    for lane in range(LANES):
-        sums[lane] = 0
-    for start in range(0, whole, LANES):
-        for lane in range(LANES):
-            sums[lane] += values[start + lane]
-    for j in range(whole, n):
-        sums[j - whole] += values[j]
-    return _across(sums)
 
 
 @unfused()
@@ -119,36 +94,6 @@ def _scores(kind, found, mine, theirs, out):  # [n + padding], scalar, [n + padd
     else:
         for j in range(out.shape[0]):
             out[j] = found[j] if kind == DOT else (-np.sqrt(found[j]) if kind == L2 else -found[j])
-
-
-@written()
-def _contrast(s, gone, margin, temperature, weight, sums, out):
-    """`losses.contrast_one` of one query's similarities s [1 + n], without negatives that are gone [n].
-
-    Leaves their gradient in `out` [1 + n]; `weight` [n] and `sums` [LANES] are room.
-    """
-    zero, one, half = s.dtype.type(0), s.dtype.type(1), s.dtype.type(0.5)
-    n, least = gone.shape[0], s.dtype.type(-np.inf)
-    top = least
-    for j in range(n):
-        x = least if gone[j] else s[1 + j]
-        top = max(top, x)
-    for j in range(n):
-        w = decay(temperature * (s[1 + j] - top))
-        weight[j] = zero if gone[j] else w
-    total = _total(weight, sums)
-    rest = one / total if total != zero else zero
-    true = s[0] + margin
-    e = decay(-abs(true))
-    loss = max(-true, zero) + log1p(e)
-    out[0] = -half * (e if true > zero else one) / (one + e)
-    for j in range(n):
-        x = s[1 + j] + margin
-        e = decay(-abs(x))
-        share = weight[j] * rest
-        weight[j] = share * (max(x, zero) + log1p(e)) if share > zero else share
-        out[1 + j] = half * share * (one if x > zero else e) / (one + e)
-    return half * (loss + _total(weight, sums))
 
 
 @elementwise()
@@ -206,7 +151,7 @@ def scores(
                     scores[i, 0] = _true(kind, query[i], table[true[i]], sums)
                     _scores(kind, found[p - first], mine[p - first], theirs, scores[i, 1:])
                     if losses.shape[0]:
-                        losses[i] = _contrast(
+                        losses[i] = contrast_left(
                             scores[i], gone[i], options[0], options[1], weight, sums, slopes[i]
                         )
             first = last

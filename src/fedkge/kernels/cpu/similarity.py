@@ -194,6 +194,8 @@ def row_gradient(kind, query, table_row, n, scores, d_scores, ahead, values, pos
 @inline()
 def row_sum(ahead, values, positions, out):
     """`out` = `_row_gradient` of rows alone, without candidates: in the same order, rounded as written."""
+    if positions.shape[0] == 0:
+        out[:] = 0
     for number, place in enumerate(positions):
         extra = ahead[place] if place < ahead.shape[0] else values[place - ahead.shape[0]]
         if number == 0:

@@ -14,6 +14,7 @@ from fedkge.kernels.cpu.dealing import deal
 from fedkge.kernels.cpu.filtering import left_out
 from fedkge.kernels.cpu.grouping import group
 from fedkge.kernels.cpu.laying import address, pack, places_of, sizes_of
+from fedkge.kernels.cpu.norms import cubes
 from fedkge.kernels.cpu.optimizers import adam_touched, adam_whole, catch_up, foresee, pieces
 from fedkge.kernels.cpu.pulling import gradients
 from fedkge.kernels.cpu.sampling import negatives
@@ -82,11 +83,15 @@ def _pull(
     gone,
     options,
     losses,
+    cubed,
     d_anchor,
     d_relation,
     values,
 ):
-    """One step's losses, added to those of sites, and gradients: of anchors, relations, candidates."""
+    """One step's losses, added to those of sites, and gradients: of anchors, relations, candidates.
+
+    With L3, `cubed` [b] is what it multiplies the gradients of rows' cubes with.
+    """
     b, n, c, w = relation.shape[0], gone.shape[1], starts.shape[0] - 1, entities.shape[1]
     true, shared, anchor = ids[:b], ids[b : b + c * n].reshape((c, n)), ids[b + c * n :]
     one, lanes = entities.dtype.type(1), BYTES // entities.itemsize
@@ -107,6 +112,15 @@ def _pull(
     scores(
         kind, query, entities, true, starts, places, queries, packed, ones, gone, options, found, loss, slopes
     )
+    if cubed.shape[0] > 0:
+        cubed[:] = weight * options[2]
+        of_anchors, of_true = np.empty(b, entities.dtype), np.empty(b, entities.dtype)
+        of_relations = np.empty(b, entities.dtype)
+        cubes(relations, relation, of_relations)
+        cubes(entities, anchor, of_anchors)
+        cubes(entities, true, of_true)
+        for i in range(b):
+            loss[i] += options[2] * (of_relations[i] + of_anchors[i] + of_true[i])
     for i in range(b):
         losses[site[i]] += np.float64(loss[i] * weight[i])
     d_query = _room(b * w, entities).reshape((b, w))
@@ -170,26 +184,29 @@ def _make_ready(ids, bounds, ends, active, steps, waiting, entities, numbers, ra
 
 
 @written()
-def _step_all(state, ends, active, steps, found, values, ahead, numbers, rates):
-    """Every row takes a step; `found` says which of the `values`, and of those `ahead`, are its gradient."""
+def _step_all(state, ends, active, steps, found, values, ahead, cubed, numbers, rates):
+    """Every row takes a step; `found` says which of the `values`, and of those `ahead`, are its gradient.
+
+    The last places that it names are of `cubed`.
+    """
     table, m, v = state
     no_scores, no_rows = np.empty((0, 0), table.dtype), np.empty((0, table.shape[1]), table.dtype)
     no_tie = np.empty((0, 3), table.dtype)
     adam_whole(
-        DOT, no_rows, table, 0, no_scores, no_scores, values, ahead, found[0], found[1], found[2],
+        DOT, no_rows, table, 0, no_scores, no_scores, values, ahead, cubed, found[0], found[1], found[2],
         no_rows, no_tie, m, v, pieces(ends, active, PIECES), steps, numbers, rates,
     )  # fmt: skip
 
 
 @written()
-def _step_read(state, ends, active, steps, found, values, ahead, ids, last, waiting, numbers, rates):
+def _step_read(state, ends, active, steps, found, values, ahead, cubed, ids, last, waiting, numbers, rates):
     """The same for the rows that were read, which go on up to their next reading."""
     table, m, v = state
     taken, _, until = waiting
     no_scores, no_rows = np.empty((0, 0), table.dtype), np.empty((0, table.shape[1]), table.dtype)
     owner = np.searchsorted(ends, found[0], side="right")
     adam_touched(
-        DOT, no_rows, table, 0, no_scores, no_scores, values, ahead, found[0], found[1], found[2],
+        DOT, no_rows, table, 0, no_scores, no_scores, values, ahead, cubed, found[0], found[1], found[2],
         m, v, owner, active, steps, ids, last, until, numbers, rates,
     )  # fmt: skip
     for i in found[0]:
@@ -208,7 +225,7 @@ def run(
     tail,
     owned,  # keys, first, size
     weights,  # [m], or none: triples weigh the same
-    options,  # margin, temperature
+    options,  # margin, temperature, weight of L3
     entities,  # table, moments
     relations,
     entity_ends,
@@ -246,14 +263,21 @@ def run(
         d_relation = _room(b * factors, table).reshape((b, factors))
         values = _room((b + c * n) * width, table).reshape((b + c * n, width))
         read_by = (ids, relation, site, weight, starts, gone)
-        _pull(kind, made, plan[k, 1], table, rows, *read_by, options, losses, d_anchor, d_relation, values)
+        slopes, twice = np.empty(b if options[2] > 0 else 0, table.dtype), np.empty(0, table.dtype)
+        out = (slopes, d_anchor, d_relation, values)
+        _pull(kind, made, plan[k, 1], table, rows, *read_by, options, losses, *out)
         steps += active[k]
         pace = (active[k], steps)
-        found = group(none, relation, rows.shape[0])
-        _step_all(relations, relation_ends, *pace, found, rows[:0], d_relation, numbers, rates)
-        found = group(none, ids, table.shape[0])
+        named, touched = relation, ids
+        if slopes.shape[0] > 0:
+            twice = np.concatenate((slopes, slopes))
+            named = np.concatenate((relation, relation))
+            touched = np.concatenate((ids, ids[:b], ids[b + c * n :]))
+        found = group(none, named, rows.shape[0])
+        _step_all(relations, relation_ends, *pace, found, rows[:0], d_relation, slopes, numbers, rates)
+        found = group(none, touched, table.shape[0])
         if last.shape[0] > 0:
             far = (ids, last[bounds[2, k] : bounds[2, k + 1]], waiting)
-            _step_read(entities, entity_ends, *pace, found, values, d_anchor, *far, numbers, rates)
+            _step_read(entities, entity_ends, *pace, found, values, d_anchor, twice, *far, numbers, rates)
         else:
-            _step_all(entities, entity_ends, *pace, found, values, d_anchor, numbers, rates)
+            _step_all(entities, entity_ends, *pace, found, values, d_anchor, twice, numbers, rates)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedkge.kernels.base import ADAGRAD_EPSILON, Adam, Contribution, Pace, Until
 from fedkge.kernels.cpu import optimizers, similarity
-from fedkge.kernels.cpu.arrays import factors_of, grouped, matrix
+from fedkge.kernels.cpu.arrays import factors_of, grouped, matrix, slopes_of
 
 PIECES = 256  #: parts that an optimizer's rows are dealt out in
 STEPS = 1 << 16  #: steps after which Adam's corrections are 1, to the last bit of float64
@@ -81,7 +81,7 @@ def adam_touched_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace:
     most = int(steps.max() if until is None else max(steps.max(), until.steps.max()))
     rates = adam_rates(adam, state[0].dtype, most)
     sites = (site, active, steps)
-    optimizers.adam_touched(*factors_of(table, part), *groups, *state, *sites, *far, *rates)
+    optimizers.adam_touched(*factors_of(table, part), slopes_of(part), *groups, *state, *sites, *far, *rates)
     if pace.taken is not None:
         stepped, taken = active[site], pace.taken.numpy()
         rows = groups[0][stepped]
@@ -144,7 +144,7 @@ def adam_whole_(table: Tensor, part: Contribution, m: Tensor, v: Tensor, pace: P
     tie = none if part.tie is None else map(matrix, (part.tie.kept, part.tie.factors))
     factors = factors_of(table, part)
     rates = adam_rates(adam, dtype, steps.max())
-    optimizers.adam_whole(*factors, *groups, *tie, *state, _pieces(pace), steps, *rates)
+    optimizers.adam_whole(*factors, slopes_of(part), *groups, *tie, *state, _pieces(pace), steps, *rates)
 
 
 def adagrad_(table: Tensor, gradient: Tensor, squares: Tensor, pace: Pace, rate: float) -> None:

@@ -39,6 +39,7 @@ from fedkge.kernels.gpu import (
 from fedkge.kernels.gpu.grouping import Groups
 
 quantise, restored = reference.quantise, reference.restored
+cubes, cube_gradients = reference.cubes, reference.cube_gradients
 uniform = sampling.uniform
 lengths, squares, clip_factors = norms.lengths, norms.squares, norms.clip_factors
 keystream = cipher.keystream
