@@ -33,6 +33,7 @@ from fedkge.papers.records import (
     FOLDER,
     Record,
     append,
+    by_cap,
     file_of,
     key_of,
     of_key,
@@ -269,7 +270,12 @@ def test_numbers_stand_beside_the_papers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("best", "rounds", "told"),
-    [(200, 200, "200, at the cap"), (190, 200, "190, ended by the cap"), (95, 110, "95")],
+    [
+        (200, 200, "200, at the cap"),
+        (190, 200, "190, ended by the cap"),
+        (185, 200, "185"),  # validation stopped it in its last round
+        (95, 110, "95"),
+    ],
 )
 def test_the_budget_is_said_in_every_row(tmp_path: Path, best: int, rounds: int, told: str) -> None:
     record = record_of(tmp_path / "run", job_of("fedlu-table1", "c3-transe/fedprox"))
@@ -281,6 +287,30 @@ def test_the_budget_is_said_in_every_row(tmp_path: Path, best: int, rounds: int,
     steps = f"{2 * 3 * 248_092 * rounds / 1024 / 1e3:.1f}"
     differs = "margin=10 (paper: 9), mu=0.001 (paper: 0.1; chosen with test figures in view)"
     assert cells[3:8] == [differs, "3 × 200", str(rounds), told, steps]
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "courses", "ended"),
+    [
+        ({}, {"a": (185, {}), "b": (60, {})}, False),
+        ({}, {"a": (190, {}), "b": (60, {})}, True),
+        ({}, {"a": (100, {"global": 190})}, True),  # it went on for another table
+        ({}, {"a": (100, {"global": 185})}, False),
+        ({"patience": 0}, {"a": (100, {})}, True),
+        ({"rule": "drops"}, {"a": (100, {})}, True),  # records do not tell how often it fell
+        ({"keep": "each"}, {"federation": (100, {})}, True),  # nor when sites were best
+    ],
+)
+def test_a_run_that_validation_ended_was_not_ended_by_the_cap(
+    evaluate: dict[str, Any], courses: dict[str, tuple[int, dict[str, int]]], ended: bool
+) -> None:
+    told = {
+        name: {"rounds": 200, "best_round": best, "best_rounds": views}
+        for name, (best, views) in courses.items()
+    }
+    usual = {"patience": 3, "every": 5, "rule": "patience", "keep": "together"}
+    record = {"courses": told, "config": {"rounds": 200, "evaluate": {**usual, **evaluate}}}
+    assert by_cap(record) is ended
 
 
 def test_sides_are_those_of_the_paper(tmp_path: Path) -> None:

@@ -116,7 +116,9 @@ def test_validation_is_that_of_the_run_whose_test_is_shown(tmp_path: Path) -> No
     best = chosen(old, shared, beside)["fedlu"]
     assert best.records == [shared]
     assert best.choice == "best of 2 on validation"
-    assert best.differs[-1] == "negatives shared by 128 (paper: own)"
+    behind = "MRR of a run with own negatives, whose validation is not recorded: 45.00"
+    assert best.differs[-2:] == ["negatives shared by 128 (paper: own)", behind]
+    assert behind not in chosen(shared, beside)["fedlu"].differs
     shared["valid"]["mrr"] = 0.20
     assert chosen(old, shared, beside)["fedlu"].note == "fedkge-sa", "neither test nor the other run decides"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedkge.errors import ConfigError, DataError
-from fedkge.papers.incoming import gone_on_with, taken_in
+from fedkge.papers.incoming import gone_on_with, replaced, taken_in
 from fedkge.papers.records import (
     FOLDER,
     Record,
@@ -146,6 +146,40 @@ WRONG: dict[str, tuple[Change, str]] = {
     "another way": (put("bytes", "sideways")(3), "bytes.sideways: no such part"),
     "an unknown part": (put("curves")([]), r"curves: no such part; did you mean 'curve'\?"),
     "both old and new": (put("inferred")(["config"]), "inferred: a record with a curve has no such part"),
+    "hits that fall": (first_metrics(**{"hits@1": 0.9}), "hits@3: expected at least the hits before it"),
+    "MRR below its hits": (first_metrics(mrr=0.02), "mrr: expected .*, as its hits say, found 0.02"),
+    "MRR above its hits": (first_metrics(mrr=0.99), "mrr: expected .*, as its hits say, found 0.99"),
+    "validation's MRR above its hits": (put("valid", "mrr")(0.99), "valid.mrr: expected .*, as its hits say"),
+    "another mean than that of sites": (
+        lambda one: first_metrics(mrr=one["metrics"][one["method"]]["mrr"] + 0.001)(one),
+        "mrr: expected the mean over sites",
+    ),
+    "no count": (lambda one: one["metrics"][one["method"]].pop("count"), "count: expected a whole number"),
+    "another count": (first_metrics(count=7), "count: expected the sum over sites"),
+    "no sites": (put("sites")({}), "sites: expected an object with one entry or more"),
+    "more rounds than the cap": (put("courses", COURSE, "rounds")(9999), r"at most config.rounds \(200\)"),
+    "a best round that nobody validated": (
+        put("courses", COURSE, "best_round")(1),
+        "best_round: expected a round of the curve, found 1",
+    ),
+    "a point after the last round": (
+        lambda one: one["curve"].append([9999, 0.1, 10**9, 10**9]),
+        "curve: expected no point after round",
+    ),
+    "validation beside the curve": (
+        lambda one: one["curve"][0].__setitem__(1, 0.9),
+        r"valid.mrr: expected the best of the curve \(0.9\)",
+    ),
+    "unknown courses": (
+        lambda one: one["courses"].update({"x": one["courses"][COURSE]}),
+        "courses: expected one, or one for each site",
+    ),
+    "markup": (
+        put("environment", "device")("<img src=x> | evil |"),
+        "environment.device: expected a line without any of",
+    ),
+    "two lines": (put("environment", "device")("cpu\n# Heading"), "environment.device: expected a line"),
+    "ranks that are no digest": (put("ranks")("<script>"), "ranks: expected a digest of 32 hexadecimal"),
     "a config that is none": (put("config")([]), "config: expected an object, found"),
     "a config without a trainer": (
         lambda one: one["config"].pop("trainer"),
@@ -286,3 +320,26 @@ def test_a_broken_file_of_the_checkout_keeps_others_from_being_written(tmp_path:
     with pytest.raises(DataError, match="line 1: not JSON"):
         write_records(tmp_path, [NEW, OLD])
     assert [path.name for path in old.parent.iterdir()] == [old.name]
+
+
+def test_two_records_of_one_run_are_refused_unless_they_are_equal(tmp_path: Path) -> None:
+    other = changed(NEW, put("seconds", "total")(NEW["seconds"]["total"] + 1))
+    same = written(tmp_path / "same.jsonl", NEW, NEW)
+    assert list(taken_in(ROOT, [same])) == [place_of(NEW)]
+    twice = written(tmp_path / "twice.jsonl", NEW, other)
+    with pytest.raises(DataError, match=f"line 2: another record of {place_of(NEW)} than in line 1"):
+        taken_in(ROOT, [twice])
+    apart = written(tmp_path / "apart.jsonl", other)
+    with pytest.raises(
+        DataError, match=f"apart.jsonl: another record of {place_of(NEW)} than in a file before"
+    ):
+        taken_in(ROOT, [same, apart])
+
+
+def test_what_is_replaced_is_told(tmp_path: Path) -> None:
+    other = changed(NEW, first_metrics(mrr=0.5))
+    mrr = NEW["metrics"][NEW["method"]]["mrr"]
+    assert replaced({place_of(NEW): NEW}, {place_of(NEW): NEW}) == []
+    assert replaced({}, {place_of(NEW): NEW}) == []
+    told = replaced({place_of(NEW): NEW}, {place_of(NEW): other})
+    assert told == [f"{place_of(NEW)}: MRR {mrr:.4f} becomes 0.5000"]

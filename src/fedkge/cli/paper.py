@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -65,7 +66,7 @@ def paper(
     """Run what is missing of a paper's table or figure, and write it beside the paper's numbers."""
     with command():
         from fedkge.cli.experiments import listed, numbers
-        from fedkge.papers.incoming import gone_on_with, taken_in
+        from fedkge.papers.incoming import gone_on_with, replaced, taken_in
         from fedkge.papers.missing import Asked, fill, missing
         from fedkge.papers.pages import page, write_pages
         from fedkge.papers.protocols import checkout, read_protocols
@@ -78,7 +79,10 @@ def paper(
             _list(root, protocols, known, json)
             return
         if names[0] == "add":
-            write_records(root, taken_in(root, list(map(Path, names[1:]))).values())
+            found = taken_in(root, list(map(Path, names[1:])))
+            for told in replaced(known, found):
+                print(f"note: {told}", file=sys.stderr)
+            write_records(root, found.values())
         if names[0] in ("add", "docs"):
             print("\n".join(map(str, write_pages(root, read_records(root)))))
             return
@@ -91,19 +95,19 @@ def paper(
             set_,
             curves,
         )
-        found = missing(root, protocols, known, what)
+        lacking = missing(root, protocols, known, what)
         if dry_run:
-            runs = [{"row": job.row, "seed": job.seed} for job in found.jobs]
+            runs = [{"row": job.row, "seed": job.seed} for job in lacking.jobs]
             show(runs, json, f"{len(runs)} runs to do")
             return
         until = None if seconds is None else time.time() + seconds
-        failed = fill(found, root, records, How(out, device, until), lanes)
+        failed = fill(lacking, root, records, How(out, device, until), lanes)
         if records is None:
             write_pages(root, known)
         if json:
-            print_json({"missing": found.left, "failed": failed})
+            print_json({"missing": lacking.left, "failed": failed})
         else:
-            for table in found.tables:
+            for table in lacking.tables:
                 print(page(table, protocols[table.protocol], known))
         if failed:
             raise typer.Exit(2)

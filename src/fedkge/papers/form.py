@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from re import fullmatch
 from typing import Any
 
 from fedkge.errors import DataError, suggest
@@ -17,6 +18,7 @@ PLACED = ("protocol", "dataset", "model")  #: parts that name the file of a reco
 PARTS = ("data", "model", "trainer", "method", "select", "codec", "aggregate")  #: that its `config` must have
 POINT = "[round, validation MRR, values, bytes]"
 MOST = 2**63 - 1  #: no number of a record is larger
+MARKUP = frozenset("|<>`[]")  #: what would be more than text on a page
 WIDEST = 60  #: characters of what was found that a message shows
 
 
@@ -31,6 +33,8 @@ def check_form(record: Record) -> None:
     _courses(record["courses"])
     for name, of in {"device": None, **_table("environment", record["environment"])}.items():
         _text(f"environment.{name}", of)
+        if not of.isprintable() or set(of) & MARKUP:
+            raise _unlike(f"environment.{name}", f"a line without any of {' '.join(sorted(MARKUP))}", of)
     for name, of in _filled("metrics", record["metrics"]).items():
         _metrics(f"metrics.{name}", of)
     config = _table("config", record["config"])
@@ -51,8 +55,11 @@ def _made(record: Record) -> None:
     if missing := next((part for part in MADE if part not in record), None):
         raise DataError(f"{missing} is missing; a record of a run has {', '.join(MADE)}")
     _metrics("valid", record["valid"])
-    for site, of in _table("sites", record["sites"]).items():
+    for name, of in record["metrics"].items():
+        _whole(f"metrics.{name}.count", of.get("count"), least=1)
+    for site, of in _filled("sites", record["sites"]).items():
         _metrics(f"sites.{site}", of)
+        _whole(f"sites.{site}.count", of.get("count"), least=1)
     _curve(record["curve"])
     for part, value in {"total": None, **_table("seconds", record["seconds"])}.items():
         _number(f"seconds.{part}", value)
@@ -60,7 +67,8 @@ def _made(record: Record) -> None:
     _known("bytes", sent, ("up", "down"))
     for way in ("up", "down"):
         _whole(f"bytes.{way}", sent.get(way))
-    _text("ranks", record["ranks"])
+    if not isinstance(record["ranks"], str) or not fullmatch("[0-9a-f]{32}", record["ranks"]):
+        raise _unlike("ranks", "a digest of 32 hexadecimal digits", record["ranks"])
 
 
 def _old(record: Record) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from fedkge.errors import ConfigError, DataError, FedkgeError, suggest
+from fedkge.papers.agreement import check_agreement
 from fedkge.papers.catalogue import SHOWN, Job, jobs, read_tables
 from fedkge.papers.form import check_form
 from fedkge.papers.protocols import read_protocols
@@ -28,6 +29,10 @@ def taken_in(root: Path, paths: Sequence[Path]) -> dict[str, Record]:
         own = _checked(root, path, torn=False)
         if not own:
             raise DataError(f"{path}: expected a record in each line, found none")
+        if twice := next((place for place in own if place in found and found[place] != own[place]), None):
+            raise DataError(
+                f"{path}: another record of {twice} than in a file before it; expected one for each run"
+            )
         found |= own
     return found
 
@@ -59,10 +64,21 @@ def check_record(root: Path, record: Record) -> None:
         job = rows[key][0]
         raise DataError(f"its options are not those of {job.row}: {_differences(config, job)}")
     _check_names(record, rows[key][0])
+    check_agreement(record)
+
+
+def replaced(known: Mapping[str, Record], found: Mapping[str, Record]) -> list[str]:
+    """`fedlu-2023/.../fedep/0: MRR 0.3090 becomes 0.3110` for each record that gives way to another."""
+    return [
+        f"{place}: MRR {before['metrics'][before['method']]['mrr']:.4f} becomes "
+        f"{now['metrics'][now['method']]['mrr']:.4f}"
+        for place, now in found.items()
+        if (before := known.get(place)) is not None and before != now
+    ]
 
 
 def _checked(root: Path, path: Path, torn: bool) -> dict[str, Record]:
-    found = {}
+    found, lines = dict[str, Record](), dict[str, int]()
     for number, record in numbered(path, torn):
         try:
             check_record(root, record)
@@ -70,7 +86,13 @@ def _checked(root: Path, path: Path, torn: bool) -> dict[str, Record]:
             raise DataError(f"{path}, line {number}: {error}") from None
         except RecursionError:
             raise DataError(f"{path}, line {number}: nested too deeply for a record") from None
-        found[place_of(record)] = record
+        place = place_of(record)
+        if place in found and found[place] != record:
+            raise DataError(
+                f"{path}, line {number}: another record of {place} than in line {lines[place]}; expected one "
+                f"for each run: remove one of these lines"
+            )
+        found[place], lines[place] = record, number
     return found
 
 

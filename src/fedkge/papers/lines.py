@@ -35,6 +35,7 @@ class Line:
     note: str  #: where it comes from, if it is not the table's own plain row
     cap: int  #: rounds at most
     choice: str = ""  #: why it stands for a row of the paper that several were run for
+    behind: Sequence[Record] = ()  #: of own negatives, where the record that is shown has shared ones
 
     @property
     def name(self) -> str:
@@ -48,7 +49,13 @@ class Line:
     @property
     def differs(self) -> list[str]:
         """What departs from the paper, what was chosen by test figures, and negatives that runs shared."""
-        return [*self.departures, *sharing(self.records)]
+        return [*self.departures, *sharing(self.records), *self._own_negatives()]
+
+    def _own_negatives(self) -> list[str]:
+        """`MRR of a run with own negatives, whose validation is not recorded: 29.48`, if there is one."""
+        found = spread(record["metrics"].get(self.name, {}).get("mrr") for record in self.behind)
+        told = "MRR of a run with own negatives, whose validation is not recorded"
+        return [] if found is None else [f"{told}: {100 * found.mean:.2f}"]
 
     def metric(self, name: str) -> Spread | None:
         return spread(record["metrics"][self.name].get(name) for record in self.records)
@@ -116,6 +123,7 @@ def _of_job(
             departures(protocol, config),
             "",
             experiment.rounds,
+            behind=[one for shown, *rest in done if shared_by(shown) > 1 for one in rest],
         )
         yield replace(line, paper=protocol.row(*line.subject, line.asked))
 

@@ -15,7 +15,7 @@ from fedkge.papers.curves_page import curves_page, shown
 from fedkge.papers.index import INDEX, index
 from fedkge.papers.lines import Line, over_seeds, rows_of, sharing
 from fedkge.papers.protocols import Protocol, read_protocols
-from fedkge.papers.records import Record, publish, seconds_of
+from fedkge.papers.records import Record, by_cap, publish, seconds_of
 from fedkge.papers.seen import IN_VIEW
 from fedkge.papers.texts import CHOSEN, COSTS, HEAD, MARKS, SHARED, TEST_SEEN, TOOK
 from fedkge.reports.compared.experiments import spread
@@ -162,8 +162,7 @@ def _kept(line: Line) -> str:
     words += ", by site" if several else ""
     if max(best) == line.cap:
         return f"{words}, at the cap"
-    ended = any(course["rounds"] == line.cap for one in line.records for course in one["courses"].values())
-    return f"{words}, ended by the cap" if ended else words
+    return f"{words}, ended by the cap" if any(map(by_cap, line.records)) else words
 
 
 def _of(line: Line, value: Callable[[Record], float], digits: int) -> str:

@@ -58,6 +58,19 @@ def seconds_of(record: Mapping[str, Any]) -> float:
     return max(total, sum(parts.values()))
 
 
+def by_cap(record: Mapping[str, Any]) -> bool:
+    """Whether the cap ended a run, or the training of one of its sites, and not its validation."""
+    evaluate, cap = record["config"]["evaluate"], record["config"]["rounds"]
+    needed = evaluate["patience"] * evaluate["every"]
+    alone = len(record["courses"]) > 1 or evaluate.get("keep", "together") == "together"
+    judged = needed > 0 and evaluate.get("rule", "patience") == "patience" and alone
+    for course in record["courses"].values():
+        best = max(course["best_round"], *course.get("best_rounds", {}).values(), 0)
+        if course["rounds"] == cap and not (judged and cap - best >= needed):
+            return True
+    return False
+
+
 def but_sharing(config: Mapping[str, Any]) -> dict[str, Any]:
     """Options without `trainer.chunk`: those that make a row."""
     trainer = {name: value for name, value in config["trainer"].items() if name != "chunk"}

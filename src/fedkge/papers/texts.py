@@ -17,8 +17,8 @@ TOOK = """\
 - Differs: options that differ from what the paper states, or, where it does not, from its authors' code.
 - Budget: epochs of a round, and rounds at most. A run ends earlier when validation no longer improves.
 - Kept: the round whose tables are measured, one for all sites or one for each site. A run "at the cap" was
-  best in the last round that it may have. One "ended by the cap" was best before, and not yet stopped by
-  validation. Both might do better with more rounds.
+  best in the last round that it may have. One "ended by the cap" was best before, and validation would have
+  let it go on. Both might do better with more rounds.
 - Steps: gradient steps of all sites together, in thousands: triples visited (once per side and epoch) by
   batch size. Methods with the same budget differ in steps, since each ends at its own round.
 - Seconds: wall-clock time. Runs may have shared their device with others, so that it is no measure of speed.
