@@ -19,7 +19,7 @@ import torch
 from fedkge.errors import FedkgeError
 from fedkge.exchange.announce import PSEUDONYM, announcement, fingerprint, identify
 from fedkge.exchange.rows import HUB, Message
-from fedkge.exchange.wire import encode
+from fedkge.exchange.wire import encode, length
 from fedkge.graphs.graph import Axis, Graph, Names
 from fedkge.models import Tables
 from fedkge.nodes.hub import HubNode
@@ -302,6 +302,21 @@ def test_a_site_that_joins_later_aligns_while_others_go_on(tmp_path: Path, secre
 def pseudonymous(site: str, words: Sequence[str] = ("x", "y")) -> Message:
     body = announcement({E: sorted(identify(words, E, SECRET))})
     return noting(fingerprint=fingerprint(SECRET))(replace(joining(site), body=body))
+
+
+def test_the_version_and_the_fingerprint_are_some_bytes() -> None:
+    """ADR 0018 has these numbers. Headers are padded to 8 bytes, so that they depend on what else is said."""
+    found: dict[str, set[int]] = {"join": set(), "with a secret": set(), "shared": set()}
+    for site in ("s" * n for n in range(1, 17)):
+        shared = Message(HUB, site, "shared", 0, {"entity.where": torch.zeros(9).byte()}, {"version": 0})
+        told = {"join": joining(site), "with a secret": pseudonymous(site)}
+        told["shared"] = replace(shared, note={"fedkge": "0.1.0", **shared.note})
+        for name, message in told.items():
+            note = {key: value for key, value in message.note.items() if key not in ("fedkge", "fingerprint")}
+            older = replace(message, note=note)
+            newer = replace(message, note=dict(message.note) | {"fedkge": "0.1.0"})
+            found[name].add(length(newer) - length(older))
+    assert found == {"join": {16, 24}, "with a secret": {56, 64}, "shared": {16, 24}}
 
 
 def listed(*ids: bytes) -> Forge:
