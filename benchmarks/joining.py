@@ -47,14 +47,18 @@ round, except in `single`, `alone`, `joined` and `recipe`, where each site keeps
 triples that another site is measured by are left out for all of them (`data.drop_leaks = "across"`; only
 ddb14-T5 has any).
 
-No record shows how the recipe's parts (rounds, the last rate, `evaluate.sure`, `mu`) were chosen.
+The recipe's `mu` of FedProx, 0.001, was chosen with test figures in view ([what was
+tried](results-methods.md#fedprox-and-its-mu); `[[seen]]` in papers/catalogue.toml). The column `fedprox` has
+the same `mu`. No record shows how the recipe's other parts (rounds, the last rate, `evaluate.sure`) were
+chosen.
 
 R3 and R10 were run before a fault of Adam on GPUs was mended (see the changelog). It touched `fedprox` and
 `joined`, and `recipe` goes on from `joined`. In these runs any better round replaced the start
 (`evaluate.sure` 0).
 
-On C3 and C10 no site took anything over in `joined`. There, what `recipe` gains comes from the small rate,
-and not from the other sites.
+On C3 and C10 no site took anything over in `joined`. So `recipe` began there with the tables of `single`, and
+what it gains comes from the small rate, and not from the other sites. No run of `alone` stands beside it
+there.
 """
 SHORT: Options = {
     "trainer": {"epochs": 3, "batch_size": 512, "negatives": 64, "chunk": 128},
@@ -250,10 +254,21 @@ def cell(of: Mapping[str, Any]) -> str:
 
 
 def page(records: Sequence[Options]) -> str:
-    parts = [PAGE, "## In short\n", _short(records)]
+    parts = [PAGE, "## In short\n", *_at_an_end(records), _short(records)]
     for one in records:
         parts += [f"## {one['data']}, {one['model']}\n", _about(one), _table(one)]
     return "\n".join(parts)
+
+
+def _at_an_end(records: Sequence[Options]) -> Iterator[str]:
+    """Whose learning rate might be better beyond those that were tried."""
+    for end, word, beyond in ((min, "lowest", "lower"), (max, "highest", "higher")):
+        at = [f"{one['data']} ({one['model']})" for one in records if one["rate"] == end(one["tried"])]
+        if at:
+            yield (
+                f"The learning rate of {' and of '.join(at)} is the {word} of those tried.\n"
+                f"A {beyond} one might validate better.\n"
+            )
 
 
 def _about(one: Options) -> str:

@@ -26,6 +26,29 @@ def test_the_page_is_what_its_results_make(joining: Any) -> None:
     assert joining.page(kept) == (ROOT / "docs" / "joining.md").read_text()
 
 
+def test_rates_at_the_end_of_those_tried_are_named(joining: Any) -> None:
+    kept = json.loads((ROOT / "docs" / "joining.json").read_text())
+    short = joining.page(kept).partition("## In short")[2]
+    assert "fb15k-237-R3 (transe) and of fb15k-237-R10 (transe) is the lowest of those tried" in short
+    assert "highest" not in joining.page(kept)
+    kept[0]["rate"] = max(kept[0]["tried"])
+    assert "of atlas (transe) is the highest of those tried" in joining.page(kept)
+
+
+def test_what_is_said_of_c3_and_c10_follows_from_the_table(joining: Any) -> None:
+    for one in json.loads((ROOT / "docs" / "joining.json").read_text()):
+        if one["data"] in ("fb15k-237-C3", "fb15k-237-C10"):
+            assert {of["gain"] for of in one["methods"]["joined"]["sites"].values()} == {0.0}
+            assert "alone" not in one["methods"]
+
+
+def test_the_mu_is_one_that_was_seen(joining: Any) -> None:
+    catalogue = read_toml(ROOT / "papers" / "catalogue.toml")
+    seen = [one for one in catalogue["seen"] if one["method"] == "fedprox"]
+    assert joining.METHODS["fedprox"]["mu"] == 0.001
+    assert any(one["option"] == "method.mu" and 0.001 in one["values"] for one in seen)
+
+
 def test_a_star_and_bold_are_beyond_chance(joining: Any) -> None:
     assert joining.cell({"gain": 0.012, "low": 0.001, "high": 0.02}) == "+1.20*"
     assert joining.cell({"gain": 0.012, "low": -0.001, "high": 0.02}) == "+1.20"
