@@ -16,6 +16,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -129,6 +130,15 @@ REACHED = (
     "",
     "FB15k-237-C3, every site alone, TransE, dim 128, negatives shared by 128 (benchmarks/reach.py). The dot",
     "marks the first round with 99 % of the final validation MRR. Ranking validation triples is not counted.",
+)
+RANKED_ONCE = (
+    "- `rank-*` are one measurement each, by an earlier rank.py: no turns, no median, no spread. PyKEEN",
+    "  ran in our process. It ranked `pykeen_triples` test triples. `pykeen_s`, for all test triples, is",
+    "  extrapolated from them.",
+)
+RANKED_IN_TURNS = (
+    "- In `rank-*` PyKEEN ranks `pykeen_triples` test triples in a process of its own, in turns with us.",
+    "  `pykeen_s`, for all test triples, is extrapolated from them.",
 )
 EXTRAPOLATED = (
     "PyKEEN's time is a measured speed times the triples that we needed. It was not trained so long, so that",
@@ -244,7 +254,8 @@ def page(results: Results) -> str:
         "  triples, 12,110 entities) with batches of 1024, 256 negatives, dim 256. Other rows have data and",
         "  settings of their own.",
         "- PyKEEN is release 1.11.1. In `train-*` and `shared-*` it runs in a process of its own, as its",
-        "  users run it, and takes turns with us. In `rank-*` it ran in our process.",
+        "  users run it, and takes turns with us.",
+        *ranked(latest(results)),
         "- A row with `turns` has medians of as many turns, each with the lowest and the highest",
         "  (`from_to`). A ratio is the median of the turns' ratios, so that it differs from the ratio of two",
         "  medians. `load_before` is the machine's load average of the minute before.",
@@ -272,6 +283,12 @@ def page(results: Results) -> str:
             if found := table(ACCURACY, setting):
                 lines += ["", words, "", found]
     return "\n".join(lines) + "\n"
+
+
+def ranked(found: Mapping[str, Values]) -> Sequence[str]:
+    """How the rows `rank-*` were measured: in turns, or by what rank.py was before."""
+    rows = [values for name, values in found.items() if name.startswith("rank-")]
+    return RANKED_ONCE if any("turns" not in values for values in rows) else RANKED_IN_TURNS
 
 
 def _row(name: str, values: Values) -> str:
