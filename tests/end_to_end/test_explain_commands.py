@@ -102,11 +102,20 @@ def test_explain_refuses(name: str, hint: str) -> None:
     assert hint in said
 
 
+def test_a_comment_of_several_lines_is_one_text() -> None:
+    (found,) = answer("explain", "data")
+    about = {option["path"]: option["about"] for option in found["options"]}
+    assert 'left out of the later one, no error; "across": that, and no site' in about["data.drop_leaks"]
+    assert about["data.held_out"].startswith("by ratio; unset: all")
+    assert about["data.name"].startswith("a named data set")
+    assert about["data.path"].startswith("a graph, or a folder")
+
+
 def test_everything_is_described() -> None:
     every = list(options())
     paths = {option.path for option in every}
     assert all(part.about for part in parts())
-    assert all(option.type and option.default for option in every)
+    assert all(option.type and option.default and option.about for option in every)
     for name in ("seed", "rounds", "data.path", "evaluate.patience", "participation.quorum", "align.names"):
         assert name in paths
     assert {f"trainer.{field.name}" for field in fields(Trainer)} <= paths

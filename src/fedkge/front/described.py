@@ -140,7 +140,7 @@ def default_of(field: Field[Any]) -> Any:
 
 
 def explanations(cls: type) -> dict[str, str]:
-    """The `#:` line beside each field of a class, or of the class that it has the field from."""
+    """The `#:` lines beside each field of a class, or of the class that it has the field from."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if is_dataclass(base):
@@ -162,11 +162,12 @@ def _own_explanations(cls: type) -> Mapping[str, str]:
     }
     (tree,) = ast.parse(source).body
     assert isinstance(tree, ast.ClassDef)
-    notes = {
-        line.target.id: comments.get(line.end_lineno or line.lineno)
+    lines = {
+        line.target.id: range(line.lineno, (line.end_lineno or line.lineno) + 1)
         for line in tree.body
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
     }
+    notes = {name: " ".join(comments[at] for at in own if at in comments) for name, own in lines.items()}
     return {name: note for name, note in notes.items() if note}
 
 

@@ -21,7 +21,7 @@ class TransE(Distance):
     constraint. `classic` is the original: first rows in +-6 / sqrt(dim), entities of length one.
     """
 
-    norm: Literal[1, 2] = 1
+    norm: Literal[1, 2] = 1  #: of the difference
     classic: bool = False  #: initialises and constrains as Bordes et al. (2013)
 
     @property

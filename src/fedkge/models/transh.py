@@ -24,7 +24,7 @@ class TransH(Distance):
     """
 
     margin: float = 1.0
-    norm: Literal[1, 2] = 2
+    norm: Literal[1, 2] = 2  #: of the difference; 2 is squared, 1 is not
 
     @property
     def similarity(self) -> Similarity:

@@ -24,7 +24,7 @@ class TransM(Distance):
     """
 
     untrained: ClassVar[frozenset[str]] = frozenset({"weight"})
-    norm: Literal[1, 2] = 1
+    norm: Literal[1, 2] = 1  #: of the difference
 
     @property
     def similarity(self) -> Similarity:

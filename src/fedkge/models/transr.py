@@ -27,7 +27,7 @@ class TransR(Distance):
 
     margin: float = 1.0
     relation_dim: int | None = None  #: unset: as `dim`
-    norm: Literal[1, 2] = 2
+    norm: Literal[1, 2] = 2  #: of the difference; 2 is squared, 1 is not
 
     def __post_init__(self) -> None:
         super().__post_init__()

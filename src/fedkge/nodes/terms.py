@@ -98,7 +98,7 @@ class Terms:
     """Everything that decides a run's result, besides the data and the device."""
 
     model: Model
-    seed: int = 0
+    seed: int = 0  #: decides every random number, together with the names of sites and entities
     rounds: int = 100  #: largest number; a round is `trainer.epochs` passes over the training triples
     trainer: Trainer = field(default_factory=Trainer)
     method: Method = field(default_factory=Single)

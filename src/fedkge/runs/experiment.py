@@ -37,8 +37,8 @@ __all__ = [
 class Data:
     """Where the sites' graphs come from: a known name, or a folder with one folder per site."""
 
-    name: str | None = None
-    path: Path | None = None
+    name: str | None = None  #: a named data set; give a name or a path, not both
+    path: Path | None = None  #: a graph, or a folder with one graph per site
     ratio: str | None = None  #: splits sites that have no valid or test, as in "8:1:1"
     held_out: Literal["all", "unrestricted"] | None = (
         None  #: by ratio; unset: all, or where privacy protects confidential triples only unrestricted ones
