@@ -56,6 +56,21 @@ def test_files_that_cannot_be_taken_in(project: Path) -> None:
     assert files(project) == before
 
 
+def test_words_stand_alone(project: Path) -> None:
+    before = files(project)
+    assert refused("paper", "list", "docs") == "paper list: expected nothing after it, got 'docs'"
+    assert refused("paper", "docs", "p-table1") == "paper docs: expected nothing after it, got 'p-table1'"
+    assert refused("paper", "p-table1", "docs").startswith(
+        "paper: 'docs' is no table; expected tables and figures, or `fedkge paper docs` in"
+    )
+    told = "paper docs: --rows, --dry-run has no effect, because nothing is run; expected options: none"
+    assert refused("paper", "docs", "--dry-run", "--rows", "x") == told
+    assert "add: --seeds has no effect" in refused("paper", "add", "new.jsonl", "--seeds", "1")
+    assert refused("paper", "list", "--rows", "x").endswith("expected options: --json")
+    assert files(project) == before
+    assert answer("paper", "list")[0]["name"] == "p-table1"
+
+
 def test_a_torn_last_line_is_run_again(project: Path, record: Record) -> None:
     path = project / "new.jsonl"
     path.write_bytes(path.read_bytes()[:-40])

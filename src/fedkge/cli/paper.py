@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,13 +12,18 @@ import typer
 
 from fedkge.cli.arguments import Device, Json, Threads
 from fedkge.cli.output import command, print_json, show
+from fedkge.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedkge.papers.protocols import Protocol
     from fedkge.papers.records import Record
 
+#: words that stand for a command instead of a table, and the options that they take
+WORDS: Mapping[str, tuple[str, ...]] = {"list": ("--json",), "docs": (), "add": ()}
+
 
 def paper(
+    context: typer.Context,
     names: Annotated[
         list[str],
         typer.Argument(
@@ -65,6 +70,7 @@ def paper(
 ) -> None:
     """Run what is missing of a paper's table or figure, and write it beside the paper's numbers."""
     with command():
+        _check_word(names, _given(context))
         from fedkge.cli.experiments import listed, numbers
         from fedkge.papers.incoming import gone_on_with, replaced, taken_in
         from fedkge.papers.missing import Asked, fill, missing
@@ -111,6 +117,36 @@ def paper(
                 print(page(table, protocols[table.protocol], known))
         if failed:
             raise typer.Exit(2)
+
+
+def _given(context: typer.Context) -> list[str]:
+    """Options on this command line, as users write them."""
+    found = []
+    for one in context.command.params:
+        source = context.get_parameter_source(one.name or "")  # typer brings a click of its own
+        if one.param_type_name == "option" and source is not None and source.name == "COMMANDLINE":
+            found.append(max(one.opts, key=len))
+    return found
+
+
+def _check_word(names: Sequence[str], options: Sequence[str]) -> None:
+    """`list` and `docs` stand alone, `add` before files; none of them runs anything."""
+    first, others = names[0], names[1:]
+    if first not in WORDS:
+        if misplaced := [name for name in others if name in WORDS]:
+            raise ConfigError(
+                f"paper: {misplaced[0]!r} is no table; expected tables and figures, or "
+                f"`fedkge paper {misplaced[0]}` in a command of its own"
+            )
+        return
+    if others and first != "add":
+        raise ConfigError(f"paper {first}: expected nothing after it, got {', '.join(map(repr, others))}")
+    if unused := [option for option in options if option not in WORDS[first]]:
+        taken = ", ".join(WORDS[first]) or "none"
+        raise ConfigError(
+            f"paper {first}: {', '.join(unused)} has no effect, because nothing is run; "
+            f"expected options: {taken}"
+        )
 
 
 def _list(root: Path, protocols: Mapping[str, Protocol], known: Mapping[str, Record], as_json: bool) -> None:
