@@ -160,10 +160,31 @@ def test_own_data_that_are_not_there(monkeypatch, tmp_path):
         load("umls")
 
 
-def test_federations_without_an_address():
-    for name in ("fb15k-237-R3", "fb15k-237-R10", "fb15k-237-C3", "fb15k-237-C10", "ddb14-T5"):
-        with pytest.raises(DataError, match=f"{name} is not downloaded; .* set FEDKGE_DATA"):
-            load(name)
+@pytest.mark.parametrize("part", ["R3", "R10", "C3", "C10"])
+def test_federations_of_fedlu_say_where_they_come_from(part, tmp_path, monkeypatch):
+    clone, source = "`git clone https://github.com/nju-websoft/FedLU`", f"FedLU/Data/FB15k-237/{part}FL"
+    convert = f"`fedkge data convert {source} %s/fb15k-237-{part} --from fedlu`"
+    with pytest.raises(DataError) as found:
+        load(f"fb15k-237-{part}")
+    told = f"fb15k-237-{part} is not here: FEDKGE_DATA is not set; {clone}, then {convert % 'DATA'}, and set"
+    assert str(found.value) == f"{told} FEDKGE_DATA to DATA"
+    monkeypatch.setenv("FEDKGE_DATA", str(tmp_path))
+    with pytest.raises(DataError) as found:
+        load(f"fb15k-237-{part}")
+    told = f"fb15k-237-{part} is not here: {tmp_path} does not have it; {clone}, then {convert % tmp_path}"
+    assert str(found.value) == told
+
+
+def test_a_federation_without_published_files_says_what_it_is():
+    with pytest.raises(DataError) as found:
+        load("ddb14-T5")
+    said = str(found.value)
+    assert said.startswith(
+        "ddb14-T5 is not here and cannot be downloaded: FEDKGE_DATA is not set; expected a"
+    )
+    assert "five sites, as in FedR" in said
+    assert "`fedkge data partition ddb14 OUT --by triple --sites 5`" in said
+    assert "authors publish" not in said
 
 
 def test_unknown_names():

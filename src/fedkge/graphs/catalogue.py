@@ -29,6 +29,15 @@ class Dealt:
 
 
 @dataclass(frozen=True)
+class Published:
+    """Files of a paper's authors, in a form of their own that `fedkge data convert --from` reads."""
+
+    repository: str  #: its address; the last part names the folder that a clone of it makes
+    folder: str  #: where in it the data lies
+    origin: str  #: whose form it is, as `--from` names it
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A graph or federation that has a name."""
 
@@ -37,6 +46,8 @@ class Dataset:
     sources: tuple[tuple[Remote, ...], ...] = ()  #: alternatives, tried in turn; none: cannot be downloaded
     leaks: bool = False  #: triples stand in two splits: they are left out of the later one
     dealt: Dealt | None = None  #: what it is made of where it is first used
+    published: Published | None = None  #: what users convert it from
+    about: str = ""  #: what it is, if it can be neither downloaded nor converted
 
 
 def files(base: str, *checksums: str) -> tuple[Remote, ...]:
@@ -154,10 +165,21 @@ KINSHIP = Dataset(
 
 DDB14 = Dataset("ddb14", (36_561, 4_000, 4_000), (files(f"{_PATHCON}/DDB14"),))
 
-#: the exact splits of the papers, which their authors publish in forms of their own
+#: the exact splits of FedLU
 FEDERATIONS = tuple(
-    Dataset(name, leaks=name == "ddb14-T5")
-    for name in ("fb15k-237-R3", "fb15k-237-R10", "fb15k-237-C3", "fb15k-237-C10", "ddb14-T5")
+    Dataset(
+        f"fb15k-237-{part}",
+        published=Published("https://github.com/nju-websoft/FedLU", f"Data/FB15k-237/{part}FL", "fedlu"),
+    )
+    for part in ("R3", "R10", "C3", "C10")
+)
+
+DDB14_T5 = Dataset(
+    "ddb14-T5",
+    leaks=True,
+    about="ddb14 with its triples dealt at random to five sites, as in FedR; no published files that "
+    "`fedkge data convert` reads are known to have this split; "
+    "`fedkge data partition ddb14 OUT --by triple --sites 5` makes another like it",
 )
 
 #: the project's own split: FedEC's, which PFedEG uses, is not public
@@ -176,6 +198,7 @@ DATASETS: Mapping[str, Dataset] = {
         KINSHIP,
         DDB14,
         *FEDERATIONS,
+        DDB14_T5,
         NELL_995_R3,
     )
 }

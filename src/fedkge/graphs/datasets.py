@@ -62,12 +62,26 @@ def folder(dataset: Dataset) -> Path:
         _deal(dataset, dataset.dealt, home)
         return home
     if not dataset.sources:
-        raise DataError(
-            f"{dataset.name} is not downloaded; put it in a folder {dataset.name} and set FEDKGE_DATA to the "
-            "folder above (its paper's authors publish it; `fedkge data partition` makes federations like it)"
-        )
+        raise DataError(_where_from(dataset, own))
     _install(dataset, home)
     return home
+
+
+def _where_from(dataset: Dataset, own: Path | None) -> str:
+    """What to do about a data set that is not here and cannot be downloaded."""
+    name, found = dataset.name, "FEDKGE_DATA is not set" if own is None else f"{own} does not have it"
+    if dataset.published is None:
+        return (
+            f"{name} is not here and cannot be downloaded: {found}; expected a folder {name}, with a folder "
+            f"for each site, in the folder that FEDKGE_DATA names ({dataset.about})"
+        )
+    clone = dataset.published.repository.rsplit("/", 1)[1]
+    source, origin = f"{clone}/{dataset.published.folder}", dataset.published.origin
+    target = f"{'DATA' if own is None else own}/{name}"
+    return (
+        f"{name} is not here: {found}; `git clone {dataset.published.repository}`, then `fedkge data convert "
+        f"{source} {target} --from {origin}`{', and set FEDKGE_DATA to DATA' if own is None else ''}"
+    )
 
 
 def cache() -> Path:
