@@ -22,8 +22,11 @@ from fedkge.graphs.links import Link
 from fedkge.graphs.unify import unify
 from fedkge.methods import METHODS
 from fedkge.reports.compared.experiments import experiments
+from fedkge.reports.drawing.figure import Canvas
 from fedkge.reports.folders.load import load_runs
 from fedkge.reports.pages.findings import doubts
+from fedkge.reports.pages.holdings import holdings, size_rows
+from fedkge.reports.pages.html import write_report
 from fedkge.runs.data import Sources
 from fedkge.runs.folder import RunFolder
 from fedkge.runtimes.run import Simulation, run
@@ -177,6 +180,11 @@ def test_runs_and_reports_tell(tmp_path: Path) -> None:
         summary = json.loads((folder / "summary.json").read_text())
         found = by_hand(graphs)
         assert {site: of["leaks"] for site, of in summary["sites"].items()} == found
+        left = {site: of["train"] if name == "without" else 0 for site, of in found.items()}
+        assert any(left.values()) is (name == "without")
+        for site, of in summary["sites"].items():
+            assert of["triples"]["train"] == len(graphs[site].train), "what the site has"
+            assert of["trained"] == len(graphs[site].train) - left[site]
         total = {split: sum(of[split] for of in found.values()) for split in ("valid", "test")}
         assert summary["leaks"] == {"dropped": name == "without", **total}
         events = [json.loads(line) for line in (folder / "run.jsonl").read_text().splitlines()]
@@ -191,6 +199,31 @@ def test_runs_and_reports_tell(tmp_path: Path) -> None:
     assert "data.drop_leaks = 'across' leaves them out" in said("with")[0]
     assert "were left out of train" in said("without")[0]
     assert "not comparable" in said("with", "without")[0]
+
+    def trained(*names: str) -> list[list[int]]:
+        runs = load_runs([folders[name] for name in names])
+        assert ("Trained on" in holdings(Canvas(), runs)) is ("without" in names)
+        return [row["trained"] for row in size_rows(runs)]
+
+    every = [len(graph.train) for graph in graphs.values()]
+    kept = [count - of["train"] for count, of in zip(every, by_hand(graphs).values(), strict=True)]
+    assert trained("with") == [[count] for count in every]
+    assert trained("without") == [[count] for count in kept]
+    assert trained("with", "without") == [sorted({*pair}) for pair in zip(every, kept, strict=True)]
+    page = tmp_path / "page.html"
+    write_report(load_runs([folders["without"]]), page)
+    assert f"{sum(kept)} training triples" in page.read_text()
+
+
+@pytest.mark.filterwarnings("ignore:.*stand in the train of another site")
+def test_pooled_graphs_tell_how_many_triples_all_have(tmp_path: Path) -> None:
+    graphs = leaking()
+    one = experiment(method={"name": "collective"}, rounds=1, evaluate={"every": 1}, data=DROP)
+    folder = RunFolder.create(tmp_path / "run", one, False)
+    summary = run(one, folder, _cpu(), graphs, how=Simulation())
+    (member,) = Sources.of(one, graphs).members(one).values()
+    assert {of["trained"] for of in summary["sites"].values()} == {len(member.graph.train)}
+    assert {row["trained"] for row in size_rows(load_runs([tmp_path / "run"]))} == {None}
 
 
 def test_commands_count_them(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from fedkge.graphs.exposure import exposures, shared_counts
 from fedkge.graphs.graph import Axis, Graph
 from fedkge.graphs.overview import overview
 from fedkge.graphs.structure import structure
-from fedkge.methods import METHODS
+from fedkge.methods import METHODS, Member
 from fedkge.models import MODELS
 from fedkge.nodes.learner import SiteMetrics
 from fedkge.nodes.result import read_result
@@ -64,6 +64,7 @@ def environment(device: torch.device) -> dict[str, str]:
 def summarise(
     experiment: Experiment,
     sources: Sources,
+    members: Mapping[str, Member],
     result: Result,
     device: torch.device,
     seconds: float,
@@ -74,6 +75,7 @@ def summarise(
     shared = shared_counts(announced, shares)
     here = [site for site in federation if all(site in found for found in measured.values())]
     overlap = overview(unified.federation).entity_overlap
+    trained = {site: len(one.graph.train) for one in members.values() for site in one.parts}
     best_round = max(course["best_round"] for course in result.courses.values())
     return {
         "method": METHODS.name_of(experiment.method),
@@ -96,6 +98,7 @@ def summarise(
         "sites": {
             site: {
                 **_described(graph),
+                "trained": trained[site],
                 "leaks": sources.leaks[site].plain(),
                 "shared": {str(a): shared[site].get(a, 0) for a in Axis},
                 "traffic": total([result.tally.sites[site]]),

@@ -78,7 +78,8 @@ def run(
         record = nodes.record
         record.clock.lap()
         result = Result.collect(homes, record.courses, record.clock.seconds, record.tally)
-        summary = summarise(experiment, sources, result, device, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        summary = summarise(experiment, sources, nodes.members, result, device, seconds)
         if nodes.start is not None:
             summary["start"] = nodes.start
         if experiment.method.hubless:

@@ -10,7 +10,7 @@ from fedkge.reports.compared.experiments import Row
 from fedkge.reports.drawing.figure import Canvas, Figure, colorbar, mark, sites_by_sites, titled
 from fedkge.reports.drawing.lines import coloured
 from fedkge.reports.drawing.plots import BARS, CELLS, across
-from fedkge.reports.folders.run import Run
+from fedkge.reports.folders.run import Kind, Run
 from fedkge.reports.pages.markup import (
     Column,
     count,
@@ -26,6 +26,12 @@ from fedkge.reports.pages.markup import (
 
 SPLITS = ("train", "valid", "test")
 SITE = Column("site", "Site", words)
+TRAINED = Column(
+    "trained",
+    "Trained on",
+    lambda counts: " or ".join(map(count, counts)),
+    "of train: without what data.drop_leaks and privacy leave out; several numbers where runs differ",
+)
 SHARED = (
     SITE,
     Column("entities", "Entities shared", count),
@@ -53,15 +59,22 @@ STRUCTURE = (
 
 
 def size_rows(runs: Sequence[Run]) -> list[Row]:
-    """What each site holds, from runs that have ended; a data set is counted once."""
+    """What each site holds, from runs that have ended; a data set is counted once.
+
+    `trained`: how many of its training triples were trained on, once for each number that runs have. A run
+    that pools graphs does not tell.
+    """
     rows: dict[tuple[str, str], Row] = {}
+    trained: dict[tuple[str, str], set[int]] = {}
     for run in runs:
         for site, found in (run.summary or {}).get("sites", {}).items():
+            if "trained" in found and run.kind is not Kind.POOLED:
+                trained.setdefault((run.dataset, site), set()).add(found["trained"])
             row = {"site": site, "dataset": run.dataset, "triples": sum(found["triples"].values())}
             row |= {split: found["triples"][split] for split in SPLITS}
             row |= {"entities": found["entities"], "relations": found["relations"]}
             rows.setdefault((run.dataset, site), row)
-    return list(rows.values())
+    return [row | {"trained": sorted(trained.get(key, ())) or None} for key, row in rows.items()]
 
 
 def shared_rows(run: Run) -> list[Row]:
@@ -102,7 +115,9 @@ def holdings(page: Canvas, runs: Sequence[Run]) -> str:
     columns = [
         SITE,
         *([Column("dataset", "Data set", words, words=True)] if several else []),
-        *(Column(key, key.capitalize(), count) for key in ("triples", *SPLITS, "entities", "relations")),
+        *(Column(key, key.capitalize(), count) for key in ("triples", *SPLITS)),
+        *([TRAINED] if any(row["trained"] not in (None, [row["train"]]) for row in rows) else []),
+        *(Column(key, key.capitalize(), count) for key in ("entities", "relations")),
     ]
     counts = ("triples", "entities", "relations") if 1 < len(rows) <= BARS else ()
     sizes = [across(what.capitalize(), f"Number of {what} at each site", rows, {what: ""}) for what in counts]

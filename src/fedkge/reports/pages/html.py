@@ -186,7 +186,8 @@ def _own(group: Group) -> list[Card]:
             note = note if found.std is None else f"± {share(found.std)} over {found.n} seeds"
             shown.append((title, share(found.mean), note))
     run, rows, spent = group.first, size_rows([group.first]), time_row(group.first)
-    note = f"{count(sum(row['train'] or 0 for row in rows))} training triples" if rows else ""
+    trained = [max(row["trained"] or [row["train"] or 0]) for row in rows]
+    note = f"{count(sum(trained))} training triples" if rows else ""
     shown.append(("Sites", count(len(run.sites)), note))
     if (sent := run.traffic).bytes:
         shown.append(("Sent", size(sent.bytes), f"{size(sent.up_bytes)} up, {size(sent.down_bytes)} down"))
