@@ -31,8 +31,8 @@ Table 1](results/fedlu-table1.md), [with hard negatives](results/fedkge-sa.md)).
 ([site by site](results-starting.md#fb15k-237-c10)).
 
 Each number is the change of a site's test MRR by joining, in points, against the same site alone with the
-learning rate that validates best. A star: better beyond chance. Bold: worse beyond chance (95 % intervals,
-paired bootstrap over the site's test questions). `joined` and `recipe` are the stages of
+learning rate that validates best. In brackets is its 95 % interval (paired bootstrap over the site's test
+questions). A star: better beyond chance. Bold: worse beyond chance. `joined` and `recipe` are the stages of
 [examples/joining.toml](../examples/joining.toml): sites that have trained alone go on together, then alone
 again. In each of these stages a site keeps its own best round by validation. It keeps what it began with if
 no round gains more than `evaluate.sure`, divided by the square root of the number of its validation
@@ -249,8 +249,14 @@ def verdict(of: Mapping[str, Any]) -> int:
 def cell(of: Mapping[str, Any]) -> str:
     if "gain" not in of:
         return "–"
-    text = f"{100 * of['gain']:+.2f}".replace("-", "−")
-    return {1: f"{text}*", 0: text, -1: f"**{text}**"}[verdict(of)]
+    text = points(of["gain"])
+    marked = {1: f"{text}*", 0: text, -1: f"**{text}**"}[verdict(of)]
+    return marked + (f" ({points(of['low'])} to {points(of['high'])})" if "low" in of else "")
+
+
+def points(change: float) -> str:
+    """`+2.47`, of a change by 0.0247."""
+    return f"{100 * change:+.2f}".replace("-", "−")
 
 
 def page(records: Sequence[Options]) -> str:
@@ -291,7 +297,7 @@ def _table(one: Options) -> str:
         lines.append(row + [cell(one["methods"][name]["sites"][site]) for name in others])
     gains = [one["methods"][name]["mrr"] - alone["mrr"] for name in others]
     row = ["all", f"{sum(one['queries'].values()):,}", f"{100 * alone['mrr']:.2f}"]
-    lines.append(row + [f"{100 * gain:+.2f}".replace("-", "−") for gain in gains])
+    lines.append(row + [points(gain) for gain in gains])
     lines.append(["bytes, `fedep` = 100 %", "", "", *(_bytes(one, name) for name in others)])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -316,7 +322,7 @@ def _short(records: Sequence[Options]) -> str:
             if name in one["methods"]:
                 of = one["methods"][name]
                 verdicts = [verdict(site) for site in of["sites"].values()]
-                gain = f"{100 * (of['mrr'] - alone):+.2f}".replace("-", "−")
+                gain = points(of["mrr"] - alone)
                 counts = [str(verdicts.count(1)), str(verdicts.count(-1)), str(len(verdicts))]
                 lines.append([one["data"], one["model"], f"`{name}`", gain, *counts, _bytes(one, name)])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -50,9 +50,9 @@ def test_the_mu_is_one_that_was_seen(joining: Any) -> None:
 
 
 def test_a_star_and_bold_are_beyond_chance(joining: Any) -> None:
-    assert joining.cell({"gain": 0.012, "low": 0.001, "high": 0.02}) == "+1.20*"
-    assert joining.cell({"gain": 0.012, "low": -0.001, "high": 0.02}) == "+1.20"
-    assert joining.cell({"gain": -0.012, "low": -0.02, "high": -0.001}) == "**−1.20**"
+    assert joining.cell({"gain": 0.012, "low": 0.001, "high": 0.02}) == "+1.20* (+0.10 to +2.00)"
+    assert joining.cell({"gain": 0.012, "low": -0.001, "high": 0.02}) == "+1.20 (−0.10 to +2.00)"
+    assert joining.cell({"gain": -0.012, "low": -0.02, "high": -0.001}) == "**−1.20** (−2.00 to −0.10)"
 
 
 def test_stages_are_those_of_the_example(joining: Any) -> None:
