@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fedkge.errors import FedkgeError
 from fedkge.runtimes.authority import Authority
 from fedkge.runtimes.engine import Administrator, Engine
 from fedkge.runtimes.flare_files import write_admin, write_server, write_site
@@ -78,6 +79,8 @@ class LastingFlare:
                 return {site: when for site, when in found.items() if flare.here(site)}
 
             def submit(self, job: Path) -> str:
+                if not flare.here(job.name.removeprefix("to-")):  # the job would begin in the next run
+                    raise FedkgeError(f"{job.name}: the site has left")
                 return flare.administrator.submit(job)
 
             def abort(self, job: str) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from safetensors.torch import load_file
@@ -19,7 +22,9 @@ from fedkge.runtimes import hello
 from fedkge.runtimes.authority import Authority
 from fedkge.runtimes.engine import BEAT
 from fedkge.runtimes.progress import Progress
-from fedkge.runtimes.steward import SILENCE
+from fedkge.runtimes.remote import Remote, Reply
+from fedkge.runtimes.steward import SILENCE, Steward
+from fedkge.runtimes.stream import Frame
 from network_of_sites import (
     FORGED,
     TERMS,
@@ -65,6 +70,59 @@ def test_a_stream_that_breaks_changes_nothing(tmp_path: Path, monkeypatch: pytes
     assert not left
     assert {name: network.tables(name) for name in graphs} == in_process(tmp_path, graphs, TERMS)
     assert all(site.ended for site in found.values())
+
+
+def test_a_site_that_comes_over_two_streams_joins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a job of FLARE's that took long, and was submitted again."""
+    wire, joined, twice = Wire(monkeypatch), set[str](), set[str]()
+    answered, connect = Remote.answered, wire.connect
+
+    def noted(self: Remote, frames: list[Frame]) -> Reply | None:
+        joined.add(self.id)
+        return answered(self, frames)
+
+    def connected(site: str) -> None:
+        connect(site)
+        until = time.monotonic() + 20
+        while site not in joined and time.monotonic() < until:
+            time.sleep(0.01)
+        if site not in twice:
+            twice.add(site)
+            connect(site)
+
+    monkeypatch.setattr(Remote, "answered", noted)
+    monkeypatch.setattr(wire, "connect", connected)
+    assert_same_as_in_process(tmp_path, "fedepl")
+    assert "a" in twice
+
+
+def test_no_job_is_submitted_for_a_run_that_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FLARE takes seconds to abort the job of a site that has gone. Meanwhile the run ends."""
+    ended, door, jobs = threading.Event(), SimpleNamespace(ended={}), list[str]()
+
+    class Administrator:
+        workspace = tmp_path
+
+        def online(self) -> dict[str, float]:
+            return {"a": time.time() + 1}
+
+        def submit(self, job: Path) -> str:
+            jobs.append(job.name)
+            door.ended["a"] = time.time() + 1  # the stream has ended
+            return "job"
+
+        def abort(self, job: str) -> None:
+            ended.set()
+
+    monkeypatch.setattr("fedkge.runtimes.steward.LOOK", 0.01)
+    engine: Any = SimpleNamespace(runs=True, listens=lambda port: True)
+    steward = Steward(engine, cast(Any, Administrator()), {"a": Remote("a")}, ended, cast(Any, door), 0)
+    steward.start()
+    steward.join(20)
+    assert ended.is_set()
+    assert jobs == ["to-a"]
 
 
 @pytest.mark.parametrize("odd", FORGED)

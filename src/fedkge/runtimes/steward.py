@@ -75,5 +75,7 @@ class Steward(threading.Thread):
             if online.get(site, 0.0) > self.seen[site]:
                 if job:
                     self.administrator.abort(job)
+                if self.ended.is_set():  # FLARE takes seconds to abort a job: the run may be over by now
+                    return
                 job = self.administrator.submit(write_job(self.administrator.workspace / "transfer", site))
                 self.jobs[site] = (job, time.time())
