@@ -33,6 +33,7 @@ class Tally:
         self.sites: dict[str, dict[str, int]] = defaultdict(_zero)
         self._shared: dict[str, dict[Axis, int]] = {}  # rows that each site shares
         self.rounds: dict[int, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(_zero))
+        self.grown: set[int] = set()  # rounds that something was added to since they were last written down
 
     def count(self, message: Message, again: bool = False) -> None:
         """`again`: a message that was counted before the run was interrupted."""
@@ -44,10 +45,13 @@ class Tally:
             bits = {axis: message.body.get(f"{axis}.{WHERE}", NO_BITS) for axis in self.widths}
             with suppress(DataError, TypeError):  # what is no bits shares nothing
                 self._shared[site] = {a: len(unpack(own, 8 * len(own), a)) for a, own in bits.items()}
+        if again:
+            return
         rows = {} if message.kind in ("join", "shared") else self._shared.get(site, {})
         numbers = values(message.body, rows, self.codec, self.widths)
-        size = length(message)
-        for sums in () if again else (self.sites[site], self.rounds[max(1, message.round)][site]):
+        size, number = length(message), max(1, message.round)
+        self.grown.add(number)
+        for sums in (self.sites[site], self.rounds[number][site]):
             sums[f"{way}_bytes"] += size
             sums[f"{way}_values"] += numbers
 

@@ -48,6 +48,10 @@ class Carrier(ABC):
     def deliver(self, messages: Sequence[Message]) -> list[Message]:
         """The answers; those to questions to train come last, in the order of the sites' names."""
 
+    def reaches(self, message: Message) -> bool:
+        """Whether a message can leave now. A site that is away is asked again when it is back."""
+        return True
+
     @abstractmethod
     def expire(self, round: int) -> list[Message]:
         """What the hub says when the time for a round's answers is up."""
@@ -97,7 +101,7 @@ class Loop:
             while mail:
                 mail = self._settled(mail)
                 if any(message.kind == "train" and until(message.round) for message in mail):
-                    self._sent(mail)
+                    self.sent(mail)
                     return
                 if all(message.kind in QUESTIONS for message in mail):
                     self._between_rounds(mail)
@@ -118,16 +122,18 @@ class Loop:
         return self._deliver(first) + rest if first else rest
 
     def _deliver(self, mail: Sequence[Message]) -> list[Message]:
-        self._sent(
+        self.sent(
             [message for message in mail if message.kind != "stop"]
         )  # these were counted between rounds
         return self.carrier.deliver(mail)
 
-    def _sent(self, mail: Sequence[Message]) -> None:
+    def sent(self, mail: Sequence[Message]) -> None:
         """Count what is sent, and let who listens hear it."""
         for message in mail:
             if message.sender == HUB:
                 self.round = max(self.round, message.round)
+            if not self.carrier.reaches(message):
+                continue
             self.tally.count(message, again=self._again and message.kind in ("join", "shared", "stop"))
             if self.tap is not None:
                 self.tap(message)
@@ -139,14 +145,14 @@ class Loop:
             return answers
         random = generator(self.seed, "arrivals", uploads[0].round)
         lost = random.random(len(uploads)) < self.participation.dropout
-        self._sent(
+        self.sent(
             [message for message, gone in zip(uploads, lost.tolist(), strict=True) if gone]
         )  # all the same
         here = [uploads[i] for i in random.permutation(len(uploads)).tolist() if not lost[i]]
         return [message for message in answers if message.kind != "upload"] + here
 
     def _between_rounds(self, mail: Sequence[Message]) -> None:
-        self._sent([message for message in mail if message.kind == "stop"])
+        self.sent([message for message in mail if message.kind == "stop"])
         final = not any(message.kind == "train" for message in mail)
         self._again = self._again and final
         self.record.write()

@@ -129,7 +129,8 @@ class NetworkHub(Carrier):
     def _end(self) -> None:
         """Tell everyone who is there that the run is over."""
         told = [remote.ask([(END, b"")]) for remote in self.remotes.values() if remote.stream is not None]
-        self._replies(told, LEAVE, len(told), everyone=True)
+        self._unheeded(self._replies(told, LEAVE, len(told), everyone=True))
+        self.record.write()
         if missed := sorted(self.node.stopped - self.told):
             self.say(
                 f"{', '.join(missed)}: not there at the end; the same command tells them when they are back"
@@ -170,6 +171,10 @@ class NetworkHub(Carrier):
             key=lambda pair: pair[:2],
         )
         return first + self._messages([reply for _, _, reply in pairs if reply.done]) + self._messages(beside)
+
+    def reaches(self, message: Message) -> bool:
+        remote = self.remotes.get(message.recipient)
+        return remote is None or remote.stream is not None
 
     def expire(self, round: int) -> list[Message]:
         """As long as time is left, an answer that was refused leaves room for another one."""
@@ -225,6 +230,8 @@ class NetworkHub(Carrier):
             self._greet(remote, stream)
         elif stream is remote.stream:
             return self._answered(remote, said)
+        else:  # over a stream that another one has replaced: what is open is asked again
+            self._unheeded([Reply(site, _whole(said))])
         return None
 
     def _greet(self, remote: Remote, stream: Stream) -> None:
@@ -236,7 +243,7 @@ class NetworkHub(Carrier):
         opening.opens = True
 
     def _answered(self, remote: Remote, frames: list[Frame]) -> Reply | None:
-        reply = remote.answered([frame for frame in frames if frame[0]])
+        reply = remote.answered(_whole(frames))
         if reply is not None and reply.opens:
             remote.settle()
         return reply
@@ -247,6 +254,10 @@ class NetworkHub(Carrier):
         if stream is remote.stream:
             remote.stream = None
             remote.leave()
+
+    def _unheeded(self, replies: Sequence[Reply]) -> None:
+        """What has come was sent, also where nobody waits for it any more."""
+        self.loop.sent(self._messages(replies))
 
     def _messages(self, replies: Sequence[Reply]) -> list[Message]:
         """What was said; bytes that are no message of that site's are refused."""
@@ -262,6 +273,11 @@ class NetworkHub(Carrier):
                 else:
                     found.append(message)
         return found
+
+
+def _whole(frames: Sequence[Frame]) -> list[Frame]:
+    """Without the frame that stands for an answer of none."""
+    return [frame for frame in frames if frame[0]]
 
 
 def _folder(file: HubFile) -> RunFolder:

@@ -28,6 +28,7 @@ class Record:
         self._trained: list[Event] = []
         self._closed: list[int] = []
         self._exchanged = 0.0  # seconds of exchange that earlier rounds have
+        self._written: dict[int, float] = {}  # round that is written down -> its seconds of exchange
         self._begun = False  # what was sent before the first round is written down
 
     def say(self, text: str) -> None:
@@ -65,20 +66,29 @@ class Record:
     def write(self) -> None:
         """Journal the rounds that were closed: what each site sent and was sent, and the time that took.
 
-        What came before the first round is written as round 0, and then again as part of round 1.
+        What came before the first round is written as round 0, and then again as part of round 1. A round
+        that something came late for, or for which a site joined again, is written again.
         """
         if not self._begun and not self._closed:
-            self._sent(0, self.tally.round(1))
+            self._sent(0, self.tally.round(1), self._spent)
         self._begun = True
+        for number in sorted(self.tally.grown & self._written.keys()):
+            self._sent(number, self.tally.round(number), self._written[number])
+        self.tally.grown.clear()
         for number in self._closed:
             self.clock.lap()
-            self._sent(number, self.tally.round(number))
+            self._written[number] = self._spent
+            self._sent(number, self.tally.round(number), self._spent)
             self._exchanged = self.clock.seconds["exchange"]
             self._tell(number)
         self._closed, self._trained = [], []
 
-    def _sent(self, number: int, sites: Mapping[str, Mapping[str, int]]) -> None:
-        spent = self.clock.seconds["exchange"] - self._exchanged
+    @property
+    def _spent(self) -> float:
+        """Seconds of exchange since the last round was written down."""
+        return self.clock.seconds["exchange"] - self._exchanged
+
+    def _sent(self, number: int, sites: Mapping[str, Mapping[str, int]], spent: float) -> None:
         event = {"event": "traffic", "round": number, "exchange_seconds": spent}
         event |= {"seconds": dict(self.clock.seconds), "sites": sites, **total(sites.values())}
         self.journal.append([dated(event)], sync=False)  # the disk has the round itself, from the hub
@@ -107,6 +117,7 @@ class Record:
         for number, event in sorted(events.items()):
             if min(1, round) <= number <= round:
                 self.tally.add(max(1, number), event["sites"])
+                self._written |= {number: event["exchange_seconds"]} if number else {}
                 self.clock.load(event["seconds"])
         self._begun = True
         self._exchanged = self.clock.seconds["exchange"]
