@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedkge.exchange.rows import Message
-from fedkge.exchange.tally import KINDS
+from fedkge.exchange.codec import Float32
+from fedkge.exchange.rows import HUB, Message
+from fedkge.exchange.tally import KINDS, Tally
+from fedkge.exchange.wire import length
+from fedkge.graphs.graph import Axis
 from fedkge.nodes.learner import Learner
 from fedkge.runtimes.hello import MESSAGE
 from fedkge.runtimes.network_hub import NetworkHub
 from fedkge.runtimes.network_site import Site
 from fedkge.runtimes.remote import Reply
 from fedkge.runtimes.stream import Frame, Link
-from network_of_sites import TERMS, Network, Wire, events, hub_of, lay_out, played, site_thread
+from network_of_sites import FORGED, TERMS, Network, Wire, events, hub_of, lay_out, played, site_thread
+from odd_site import OddSite
 from small_federations import small_federation
 
 QUORUM = {**TERMS, "rounds": 6, "participation": {"quorum": 0.6}}
@@ -158,3 +163,31 @@ def test_what_comes_over_a_stream_that_was_replaced_counts(
     joins = [message for message in said if message.kind == "join"]
     assert [message.sender for message in joins].count("b") == 3
     assert_journal_has_all(network, hub)
+
+
+class WeighingOdd(Weighing, OddSite):
+    """Weighs what it forges, too."""
+
+
+@pytest.mark.parametrize("odd", [odd for odd in FORGED if odd != "oversized"])  # that is not read to its end
+def test_what_is_refused_counts_as_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: str) -> None:
+    terms = {**TERMS, "rounds": 3, "participation": {"quorum": 0.6}}
+    network = lay_out(tmp_path, small_federation(), terms, {"timeout": 5.0, "most": 2})
+    Wire(monkeypatch)
+    found = dict.fromkeys(network.sites, Weighing) | {"a": partial(WeighingOdd, odd=odd)}
+    hub, sites = played(network, found)
+    assert any(event["site"] in ("a", "?") for event in events(network, "refused"))
+    sums = {site: (own["down_bytes"], own["up_bytes"]) for site, own in hub.record.tally.sites.items()}
+    assert sums == {site: (own.heard, own.said) for site, own in sites.items()}
+    assert journal_of(network).keys() == {1, 2, 3}
+    assert_journal_has_all(network, hub)
+
+
+def test_what_is_said_of_a_round_to_come_counts_in_the_latest() -> None:
+    tally = Tally(Float32(), {Axis.ENTITY: 4})
+    early, late = (Message("a", HUB, "upload", round) for round in (10**9, 1))
+    for message in (early, late):
+        tally.count(message, latest=2)
+    tally.unread("a", 7, 2)
+    found = {number: tally.round(number)["a"]["up_bytes"] for number in tally.rounds}
+    assert found == {1: length(late), 2: length(early) + 7}

@@ -35,8 +35,11 @@ class Tally:
         self.rounds: dict[int, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(_zero))
         self.grown: set[int] = set()  # rounds that something was added to since they were last written down
 
-    def count(self, message: Message, again: bool = False) -> None:
-        """`again`: a message that was counted before the run was interrupted."""
+    def count(self, message: Message, again: bool = False, latest: int | None = None) -> None:
+        """`again`: a message that was counted before the run was interrupted.
+
+        No round after the `latest` has begun: what a site says of one counts in the latest.
+        """
         if not self.widths:
             return
         up = message.recipient == HUB
@@ -49,11 +52,19 @@ class Tally:
             return
         rows = {} if message.kind in ("join", "shared") else self._shared.get(site, {})
         numbers = values(message.body, rows, self.codec, self.widths)
-        size, number = length(message), max(1, message.round)
+        number = message.round if latest is None or not up else min(message.round, latest)
+        self._add(max(1, number), site, {f"{way}_bytes": length(message), f"{way}_values": numbers})
+
+    def unread(self, site: str, size: int, round: int) -> None:
+        """Bytes that came from a site in this round and are no message of it."""
+        if self.widths:
+            self._add(max(1, round), site, {"up_bytes": size})
+
+    def _add(self, number: int, site: str, more: Mapping[str, int]) -> None:
         self.grown.add(number)
         for sums in (self.sites[site], self.rounds[number][site]):
-            sums[f"{way}_bytes"] += size
-            sums[f"{way}_values"] += numbers
+            for kind, count in more.items():
+                sums[kind] += count
 
     def round(self, number: int) -> dict[str, dict[str, int]]:
         """A round's sums by site."""

@@ -134,7 +134,8 @@ class Loop:
                 self.round = max(self.round, message.round)
             if not self.carrier.reaches(message):
                 continue
-            self.tally.count(message, again=self._again and message.kind in ("join", "shared", "stop"))
+            again = self._again and message.kind in ("join", "shared", "stop")
+            self.tally.count(message, again, self.round)
             if self.tap is not None:
                 self.tap(message)
 

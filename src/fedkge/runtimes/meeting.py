@@ -48,7 +48,7 @@ class PeerTally(Tally):
         super().__init__(Float32(), {})
         self.turn = 1  # of training rounds, as far as the peer that trains most has come
 
-    def count(self, message: Message, again: bool = False) -> None:
+    def count(self, message: Message, again: bool = False, latest: int | None = None) -> None:
         numbers = sum(tensor.numel() for tensor in message.body.values() if tensor.is_floating_point())
         for sums in (self.sites[message.sender], self.rounds[self.turn][message.sender]):
             sums["up_bytes"] += length(message)

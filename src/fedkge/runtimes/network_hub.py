@@ -270,6 +270,7 @@ class NetworkHub(Carrier):
                     message = None
                 if message is None or message.sender != reply.site:
                     self.node.read(content, reply.site)  # says why
+                    self.loop.tally.unread(reply.site, len(content), self.loop.round)
                 else:
                     found.append(message)
         return found
