@@ -54,7 +54,8 @@ chosen.
 
 R3 and R10 were run before a fault of Adam on GPUs was mended (see the changelog). It touched `fedprox` and
 `joined`, and `recipe` goes on from `joined`. In these runs any better round replaced the start
-(`evaluate.sure` 0).
+(`evaluate.sure` 0). Today's script has other rates, negatives and rounds for
+them. That of commit f18f6d3 has theirs, except for the rounds of `joined`.
 
 On C3 and C10 no site took anything over in `joined`. So `recipe` began there with the tables of `single`, and
 what it gains comes from the small rate, and not from the other sites. No run of `alone` stands beside it
