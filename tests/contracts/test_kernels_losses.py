@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fedkge.kernels import Similarity, backend, contrast
+from fedkge.kernels import Similarity, backend, contrast, reference
 from fedkge.kernels.comparing import compare
 
 CLOSE = {torch.float64: {"rtol": 1e-9, "atol": 1e-10}, torch.float32: {"rtol": 1e-4, "atol": 2e-6}}
@@ -74,3 +74,14 @@ def test_rows_are_contrasted_as_their_scores_are(
     torch.testing.assert_close(d_scores.cpu(), scores.grad, **close)
     assert leaves.grad is not None
     torch.testing.assert_close(d_query.cpu(), leaves.grad.nan_to_num(), **close)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("score", [float("nan"), float("inf")])
+def test_what_is_left_out_has_no_gradient_beside_a_score_that_is_no_number(
+    device: torch.device, score: float, dtype: torch.dtype
+) -> None:
+    scores = torch.tensor([[0.0, score, -torch.inf, 1.0]], dtype=dtype, device=device)
+    _, gradient = backend(device).contrast(scores, 1.0)
+    assert float(gradient[0, 2]) == 0
+    assert float(reference.contrast(scores, 1.0)[1][0, 2]) == 0

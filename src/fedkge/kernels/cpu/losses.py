@@ -93,7 +93,7 @@ def contrast_left(s, gone, margin, temperature, weight, sums, out):
     for j in range(n):
         x = s[1 + j] + margin
         e = decay(-abs(x))
-        share = weight[j] * rest
+        share = zero if gone[j] else weight[j] * rest  # also where a score is no number
         weight[j] = share * (max(x, zero) + log1p(e)) if share > zero else share
         out[1 + j] = half * share * (one if x > zero else e) / (one + e)
     return half * (loss + added(weight, sums))
